@@ -1,0 +1,93 @@
+"""What every learner is: networks and optimisers behind `act` and `update`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from rl_training.algorithms.optim import Adam
+from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
+from rl_training.types import Batch, Metrics, State, UpdateResult
+
+
+class Algorithm(ABC):
+    """A learner. It knows tensors; it does not know environments, files or clocks.
+
+    Attributes with a `state_dict` are checkpointed without further ado; plain numbers that must survive a
+    resume are named in `saved`. Everything else comes from the configuration.
+    """
+
+    saved: ClassVar[tuple[str, ...]] = ()
+    learning_rate: float
+
+    @abstractmethod
+    def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
+        """Actions for a batch of observations: in [-1, 1], or indices if the space is discrete."""
+
+    def explore(self, obs: Tensor) -> Tensor:
+        """Actions to learn from."""
+        return self.act(obs)
+
+    @abstractmethod
+    def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:
+        """One gradient step on one batch."""
+
+    def schedule(self, name: str, value: float) -> None:
+        """Set an option that changes while training runs."""
+        if name == "learning_rate":
+            factor = value / self.learning_rate
+            for optimizer in vars(self).values():
+                if isinstance(optimizer, Adam):
+                    optimizer.learning_rate = optimizer.base_learning_rate * factor
+        elif hasattr(self, name):
+            setattr(self, name, value)
+        else:
+            raise AttributeError(f"{type(self).__name__} has no {name!r} to schedule")
+
+    def state_dict(self) -> State:
+        parts = {name: value.state_dict() for name, value in vars(self).items() if hasattr(value, "state_dict")}
+        return parts | {name: getattr(self, name) for name in self.saved}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, value in state.items():
+            if name in self.saved:
+                setattr(self, name, value)
+            else:
+                getattr(self, name).load_state_dict(value)
+
+
+class OnPolicyAlgorithm(Algorithm):
+    """A learner that is handed each stretch of fresh experience once, and owns the statistics to normalise it."""
+
+    observation_normalizer: ObservationNormalizer | None = None
+    reward_normalizer: RewardNormalizer | None = None
+
+    @abstractmethod
+    def value(self, obs: Tensor) -> Tensor:
+        """Values of normalised observations."""
+
+    @abstractmethod
+    def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """Log-probabilities of actions at normalised observations."""
+
+    def normalize(self, obs: Tensor) -> Tensor:
+        return obs if self.observation_normalizer is None else self.observation_normalizer(obs)
+
+    def scale_rewards(self, rewards: Tensor, cuts: Tensor) -> Tensor:
+        """Rewards (time, environments) as the learner wants them."""
+        return rewards if self.reward_normalizer is None else self.reward_normalizer(rewards, cuts)
+
+    def observe(self, obs: Tensor) -> None:
+        """Let raw observations move the statistics; done once per rollout, after it was learnt from."""
+        if self.observation_normalizer is not None:
+            self.observation_normalizer.observe(obs)
+
+
+def detached(metrics: Metrics) -> Metrics:
+    """Metrics leave the graph but stay tensors: reading them as floats would make a GPU wait every update."""
+    return {name: value.detach() for name, value in metrics.items()}
+
+

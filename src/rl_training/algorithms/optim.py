@@ -1,0 +1,109 @@
+"""Adam on a few tensors, usually one flat vector, and the two other things done to such vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_training.types import State
+
+
+class Adam:
+    """Adam (Kingma and Ba, 2015), with the optional L2 term added to the gradient.
+
+    Not `torch.optim.Adam`: constructing the first one imports torch._dynamo, a second of every start, and its
+    bookkeeping costs as much as the mathematics for networks of this size. The kernel underneath is torch's own.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[Tensor],
+        *,
+        learning_rate: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        self.parameters = [p.data for p in parameters]
+        self.base_learning_rate = self.learning_rate = learning_rate  # schedules move the second
+        self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
+        self.exp_avg = [torch.zeros_like(p) for p in self.parameters]
+        self.exp_avg_sq = [torch.zeros_like(p) for p in self.parameters]
+        self.steps = [torch.zeros((), dtype=torch.float32, device=p.device) for p in self.parameters]
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        """Descend along `gradients`, one per parameter."""
+        for count in self.steps:
+            count += 1
+        if hasattr(torch, "_fused_adam_"):
+            self._fused_step(list(gradients))
+        else:
+            self._plain_step(gradients)
+
+    def _fused_step(self, gradients: list[Tensor]) -> None:
+        torch._fused_adam_(
+            self.parameters,
+            gradients,
+            self.exp_avg,
+            self.exp_avg_sq,
+            [],
+            self.steps,
+            lr=self.learning_rate,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            weight_decay=self.weight_decay,
+            eps=self.eps,
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def _plain_step(self, gradients: Sequence[Tensor]) -> None:
+        """The same in ordinary operations, for a torch that has no fused kernel."""
+        beta1, beta2 = self.betas
+        for p, g, m, v, count in zip(self.parameters, gradients, self.exp_avg, self.exp_avg_sq, self.steps, strict=True):
+            gradient = g + self.weight_decay * p if self.weight_decay else g
+            m.lerp_(gradient, 1 - beta1)
+            v.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+            t = float(count)
+            scale = v.sqrt().div_((1 - beta2**t) ** 0.5).add_(self.eps)
+            p.addcdiv_(m, scale, value=-self.learning_rate / (1 - beta1**t))
+
+    def descend(self, loss: Tensor, parameters: Sequence[Tensor], *, max_grad_norm: float | None = None) -> Tensor:
+        """One step on `loss` by autograd; gives the gradient's norm. `parameters` are those given at construction."""
+        gradients = list(torch.autograd.grad(loss, parameters))
+        norm = clip_gradients(gradients, max_grad_norm)
+        self.step(gradients)
+        return norm
+
+    def state_dict(self) -> State:
+        return {"exp_avg": self.exp_avg, "exp_avg_sq": self.exp_avg_sq, "steps": self.steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name in ("exp_avg", "exp_avg_sq", "steps"):
+            for mine, saved in zip(getattr(self, name), state[name], strict=True):
+                mine.copy_(saved)
+
+
+@torch.no_grad()
+def clip_gradients(gradients: Sequence[Tensor], max_norm: float | None) -> Tensor:
+    """Scale `gradients` together so that their norm is at most `max_norm`; gives the norm before."""
+    if len(gradients) == 1:
+        norm = gradients[0].norm()
+    else:
+        norm = torch.stack([g.norm() for g in gradients]).norm()
+    if max_norm is not None:
+        scale = (max_norm / (norm + 1e-6)).clamp_(max=1.0)
+        for gradient in gradients:
+            gradient.mul_(scale)
+    return norm
+
+
+@torch.no_grad()
+def polyak_update(source: Sequence[Tensor], target: Sequence[Tensor], tau: float) -> None:
+    """Move `target` a fraction `tau` of the way to `source`."""
+    for s, t in zip(source, target, strict=True):
+        t.lerp_(s, tau)

@@ -1,0 +1,163 @@
+"""Proximal Policy Optimisation (Schulman et al., 2017, arXiv:1707.06347)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.base import OnPolicyAlgorithm, detached
+from rl_training.algorithms.optim import Adam, clip_gradients
+from rl_training.models.mlp_actor_critic import MLPActorCritic
+from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
+from rl_training.types import Batch, Metrics, UpdateResult
+
+
+def ppo_loss(minibatch: Mapping[str, Tensor], *, clip_coef: float, ent_coef: float, vf_coef: float, clip_value: bool = False) -> Metrics:
+    """Clipped surrogate, value regression and entropy bonus, from `logprobs, new_logprobs, advantages, returns,
+    new_values, entropy` (and the old `values` where the value loss is clipped too)."""
+    advantages, returns, values = minibatch["advantages"], minibatch["returns"], minibatch["new_values"]
+    log_ratio = minibatch["new_logprobs"] - minibatch["logprobs"]
+    ratio = log_ratio.exp()
+    policy_loss = -torch.min(ratio * advantages, ratio.clamp(1 - clip_coef, 1 + clip_coef) * advantages).mean()
+    squared = (values - returns).square()
+    if clip_value:
+        old = minibatch["values"]
+        squared = torch.max(squared, (old + (values - old).clamp(-clip_coef, clip_coef) - returns).square())
+    value_loss, entropy = squared.mean(), minibatch["entropy"].mean()
+    return {
+        "loss": policy_loss + vf_coef * value_loss - ent_coef * entropy,
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy_loss": entropy,
+        "approx_kl": ((ratio - 1) - log_ratio).mean(),
+        "clip_fraction": ((ratio - 1).abs() > clip_coef).to(ratio.dtype).mean(),
+    }
+
+
+def ppo_loss_gradients(
+    minibatch: Mapping[str, Tensor], *, clip_coef: float, ent_coef: float, vf_coef: float, clip_value: bool = False
+) -> dict[str, Tensor]:
+    """The gradients of `ppo_loss` at `new_logprobs`, `entropy` and `new_values`, written down."""
+    advantages, returns, values = minibatch["advantages"], minibatch["returns"], minibatch["new_values"]
+    rows = len(advantages)
+    ratio = (minibatch["new_logprobs"] - minibatch["logprobs"]).exp()
+    # the clipped branch has no gradient, and it is the active one only where it is the smaller
+    live = torch.where(advantages >= 0, ratio <= 1 + clip_coef, ratio >= 1 - clip_coef)
+    d_values = (values - returns) * (2 * vf_coef / rows)
+    if clip_value:
+        old = minibatch["values"]
+        clipped = old + (values - old).clamp(-clip_coef, clip_coef)
+        moves = ((values - returns).square() >= (clipped - returns).square()) | ((values - old).abs() <= clip_coef)
+        d_values = d_values * moves
+    return {
+        "d_logprobs": ratio * advantages * live * (-1.0 / rows),
+        "d_entropy": torch.full_like(ratio, -ent_coef / rows),
+        "d_values": d_values,
+    }
+
+
+def normalized(advantages: Tensor) -> Tensor:
+    """Mean 0, standard deviation 1; a single row has no spread and is only centred."""
+    if len(advantages) < 2:
+        return advantages - advantages.mean()
+    return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+
+
+class PPO(OnPolicyAlgorithm):
+    """Learns from minibatches of `obs, actions, logprobs, advantages, returns`.
+
+    `policy` is an `MLPActorCritic`, or any module with `act(obs, deterministic=)`, `evaluate_actions(obs, actions)`
+    and `value(obs)`; the latter is differentiated by autograd.
+    """
+
+    def __init__(
+        self,
+        policy: MLPActorCritic | torch.nn.Module,
+        *,
+        learning_rate: float,
+        clip_coef: float = 0.2,
+        ent_coef: float = 0.0,
+        vf_coef: float = 0.5,
+        max_grad_norm: float | None = 0.5,
+        normalize_advantages: bool = True,
+        clip_value_loss: bool = False,
+        adam_eps: float = 1e-5,
+        observation_normalizer: ObservationNormalizer | None = None,
+        reward_normalizer: RewardNormalizer | None = None,
+    ) -> None:
+        self.policy: Any = policy
+        self.learning_rate = learning_rate
+        self.clip_coef, self.ent_coef, self.vf_coef = clip_coef, ent_coef, vf_coef
+        self.max_grad_norm, self.normalize_advantages, self.clip_value_loss = max_grad_norm, normalize_advantages, clip_value_loss
+        self.parameters = list(policy.parameters())
+        self.optimizer = Adam(self.parameters, learning_rate=learning_rate, eps=adam_eps)
+        self.explicit = isinstance(policy, MLPActorCritic)
+        if observation_normalizer is not None:
+            self.observation_normalizer = observation_normalizer
+        if reward_normalizer is not None:
+            self.reward_normalizer = reward_normalizer
+
+    @torch.no_grad()
+    def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
+        obs = self.normalize(obs)
+        if self.explicit:
+            policy = self.policy.infer_policy(obs)
+            actions: Tensor = policy.mode() if deterministic else policy.sample()
+        else:
+            actions = self.policy.act(obs, deterministic=deterministic).actions
+        return actions
+
+    @torch.no_grad()
+    def value(self, obs: Tensor) -> Tensor:
+        values: Tensor = self.policy.infer_value(obs) if self.explicit else self.policy.value(obs)
+        return values
+
+    @torch.no_grad()
+    def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor:
+        if self.explicit:
+            logprobs: Tensor = self.policy.infer_policy(obs).log_prob(actions)
+        else:
+            logprobs = self.policy.evaluate_actions(obs, actions).logprobs
+        return logprobs
+
+    def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (PPO needs no clock)
+        advantages = normalized(batch["advantages"]) if self.normalize_advantages else batch["advantages"]
+        minibatch = batch | {"advantages": advantages}
+        losses = self._explicit_step(minibatch) if self.explicit else self._autograd_step(minibatch)
+        return UpdateResult(detached(losses))
+
+    def _coefficients(self) -> dict[str, Any]:
+        return {
+            "clip_coef": self.clip_coef,
+            "ent_coef": self.ent_coef,
+            "vf_coef": self.vf_coef,
+            "clip_value": self.clip_value_loss,
+        }
+
+    @torch.no_grad()
+    def _explicit_step(self, minibatch: Batch) -> Metrics:
+        done = self.policy.run(minibatch["obs"])
+        fresh = {
+            "new_logprobs": done.distribution.log_prob(minibatch["actions"]),
+            "new_values": done.values,
+            "entropy": done.distribution.entropy(),
+        }
+        minibatch = minibatch | fresh
+        losses = ppo_loss(minibatch, **self._coefficients())
+        self.policy.backward(done, minibatch["actions"], **ppo_loss_gradients(minibatch, **self._coefficients()))
+        norm = clip_gradients([self.policy.gradient], self.max_grad_norm)
+        self.optimizer.step([self.policy.gradient])
+        return losses | {"gradient_norm": norm}
+
+    def _autograd_step(self, minibatch: Batch) -> Metrics:
+        output = self.policy.evaluate_actions(minibatch["obs"], minibatch["actions"])
+        fresh = {"new_logprobs": output.logprobs, "new_values": output.values, "entropy": output.entropy}
+        losses = ppo_loss(minibatch | fresh, **self._coefficients())
+        norm = self.optimizer.descend(losses["loss"], self.parameters, max_grad_norm=self.max_grad_norm)
+        return losses | {"gradient_norm": norm}
+
+
+PPOAlgorithm = PPO

@@ -1,0 +1,196 @@
+"""Soft Actor-Critic (Haarnoja et al., 2018, arXiv:1812.05905)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rl_training.algorithms.base import Algorithm, detached
+from rl_training.algorithms.optim import Adam, polyak_update
+from rl_training.models.mlp_sac import MLPSACModel
+from rl_training.types import Batch, Metrics, UpdateResult
+
+
+def critic_loss(q_values: Tensor, target: Tensor) -> Metrics:
+    """Squared error of each critic (critics, batch), averaged over the batch and summed over the critics."""
+    return {"critic_loss": (q_values - target).square().mean(dim=-1).sum(), "target_q_mean": target.mean()}
+
+
+def critic_loss_gradient(q_values: Tensor, target: Tensor) -> Tensor:
+    """d critic_loss / d q_values."""
+    return (q_values - target) * (2.0 / q_values.shape[-1])
+
+
+def actor_loss(q_values: Tensor, logprobs: Tensor, alpha: float | Tensor, *, pessimistic: bool = True) -> Metrics:
+    """Entropy-regularised value of the sampled actions: by the lowest critic, or by their mean."""
+    q = q_values.amin(dim=0) if pessimistic else q_values.mean(dim=0)
+    entropy_term = (alpha * logprobs).mean()
+    return {"actor_loss": entropy_term - q.mean(), "entropy_term": entropy_term}
+
+
+def actor_loss_gradient(q_values: Tensor, logprobs: Tensor, alpha: float | Tensor, *, pessimistic: bool = True) -> tuple[Tensor, Tensor]:
+    """d actor_loss / d q_values and / d logprobs."""
+    rows = q_values.shape[-1]
+    if pessimistic:
+        lowest = (q_values == q_values.amin(dim=0)).to(q_values.dtype)
+        d_q = lowest / lowest.sum(dim=0) * (-1.0 / rows)  # equal critics share the gradient, as in autograd's amin
+    else:
+        d_q = torch.full_like(q_values, -1.0 / q_values.numel())
+    return d_q, torch.ones_like(logprobs) * (alpha / rows)
+
+
+def sac_loss(batch: Mapping[str, Any], *, alpha: float | Tensor | None = None) -> Metrics:
+    """Both losses of twin-critic SAC, from `q1_values, q2_values, target_q_values, sampled_logprobs, sampled_q1,
+    sampled_q2, alpha`."""
+    weight = batch["alpha"] if alpha is None else alpha
+    critic = critic_loss(torch.stack([batch["q1_values"], batch["q2_values"]]), batch["target_q_values"])
+    actor = actor_loss(torch.stack([batch["sampled_q1"], batch["sampled_q2"]]), batch["sampled_logprobs"], weight)
+    return critic | actor
+
+
+class SAC(Algorithm):
+    """Learns from batches of `obs, actions, rewards, next_obs, dones`; `alpha` is a number, or "auto" to tune it.
+
+    `model` is an `MLPSACModel`, or any module with submodules `actor` and `critics`, `sample_actions(obs,
+    deterministic=)` and `q_values(obs, actions)`; the latter is differentiated by autograd.
+    """
+
+    def __init__(
+        self,
+        model: MLPSACModel | nn.Module,
+        *,
+        learning_rate: float,
+        gamma: float = 0.99,
+        alpha: float | str = "auto",
+        tau: float = 0.005,
+        actor_learning_rate: float | None = None,
+        alpha_learning_rate: float | None = None,
+        initial_alpha: float = 1.0,
+        target_entropy: float | None = None,
+        critic_subset_size: int | None = None,
+        pessimistic_actor: bool = True,
+    ) -> None:
+        self.model: Any = model
+        self.explicit = isinstance(model, MLPSACModel)
+        self.learning_rate, self.gamma, self.tau = learning_rate, gamma, tau
+        self.critic_subset_size, self.pessimistic_actor = critic_subset_size, pessimistic_actor
+        self.actor_parameters = list(self.model.actor.parameters())
+        self.critic_parameters = list(self.model.critics.parameters())
+        self.actor_optimizer = Adam(self.actor_parameters, learning_rate=actor_learning_rate or learning_rate)
+        self.critic_optimizer = Adam(self.critic_parameters, learning_rate=learning_rate)
+        # only the critics are evaluated in the copy: the next action comes from the current actor
+        self.target: Any = copy.deepcopy(self.model.critics if self.explicit else model).requires_grad_(False)
+        self.target_parameters = list((self.target if self.explicit else self.target.critics).parameters())
+
+        device = self.actor_parameters[0].device
+        self.tunes_alpha = alpha == "auto"
+        self.temperature = Temperature(initial_alpha if self.tunes_alpha else float(alpha), device=device)
+        if self.tunes_alpha:
+            self.target_entropy = -float(self.model.action_dim) if target_entropy is None else target_entropy
+            self.alpha_optimizer = Adam([self.temperature.log_alpha], learning_rate=alpha_learning_rate or learning_rate)
+
+    @property
+    def alpha(self) -> Tensor:
+        """The weight of the entropy, as a scalar tensor."""
+        return self.temperature.alpha
+
+    @alpha.setter
+    def alpha(self, value: float) -> None:
+        self.temperature.set(value)
+
+    @torch.no_grad()
+    def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
+        if self.explicit:
+            actions: Tensor = self.model.infer_actions(obs, deterministic=deterministic)
+        else:
+            actions = self.model.sample_actions(obs, deterministic=deterministic).actions
+        return actions
+
+    def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (SAC needs no clock)
+        critic = self.update_critics(batch)
+        actor = self.update_actor(batch)
+        return UpdateResult(detached(critic | actor))
+
+    def update_critics(self, batch: Batch) -> Metrics:
+        """One step of the critics towards the soft Bellman target, and of the target critics after them."""
+        target = self.targets(batch)
+        if self.explicit:
+            x = torch.cat([batch["obs"], batch["actions"]], dim=-1)
+            outputs, tape = self.model.critics.run(x)
+            q_values = outputs.squeeze(-1)
+            losses = critic_loss(q_values, target)
+            self.model.critics.backward(tape, critic_loss_gradient(q_values, target).unsqueeze(-1))
+            self.critic_optimizer.step([self.model.critics.gradient])
+        else:
+            losses = critic_loss(self.model.q_values(batch["obs"], batch["actions"]), target)
+            self.critic_optimizer.descend(losses["critic_loss"], self.critic_parameters)
+        polyak_update(self.critic_parameters, self.target_parameters, self.tau)
+        return losses
+
+    @torch.no_grad()
+    def targets(self, batch: Batch) -> Tensor:
+        """r + γ (1 − done) (min Q̄(s′, a′) − α log π(a′|s′)), with a′ from the current actor."""
+        next_obs = batch["next_obs"]
+        if self.explicit:
+            sample = self.model.run_actor(next_obs).sample
+            next_q = self.target.infer(torch.cat([next_obs, sample.actions], dim=-1)).squeeze(-1)
+        else:
+            sample = self.model.sample_actions(next_obs)
+            next_q = self.target.q_values(next_obs, sample.actions)
+        if self.critic_subset_size is not None and self.critic_subset_size < len(next_q):
+            next_q = next_q[torch.randperm(len(next_q))[: self.critic_subset_size]]
+        soft_value = next_q.amin(dim=0) - self.alpha * sample.logprobs
+        return batch["rewards"] + self.gamma * (1.0 - batch["dones"]) * soft_value
+
+    def update_actor(self, batch: Batch) -> Metrics:
+        """One step of the actor, and of the temperature where it is tuned."""
+        obs, alpha = batch["obs"], self.alpha
+        if self.explicit:
+            done = self.model.run_actor(obs)
+            logprobs = done.sample.logprobs
+            outputs, tape = self.model.critics.run(torch.cat([obs, done.sample.actions], dim=-1))
+            q_values = outputs.squeeze(-1)
+            losses = actor_loss(q_values, logprobs, alpha, pessimistic=self.pessimistic_actor)
+            d_q, d_logprobs = actor_loss_gradient(q_values, logprobs, alpha, pessimistic=self.pessimistic_actor)
+            d_actions = self.model.critics.input_gradient(tape, d_q.unsqueeze(-1), start=obs.shape[-1]).sum(0)
+            self.model.backward_actor(done, d_actions=d_actions, d_logprobs=d_logprobs)
+            self.actor_optimizer.step([self.model.actor.gradient])
+        else:
+            sample = self.model.sample_actions(obs)
+            logprobs = sample.logprobs.detach()
+            q_values = self.model.q_values(obs, sample.actions)
+            losses = actor_loss(q_values, sample.logprobs, alpha, pessimistic=self.pessimistic_actor)
+            self.actor_optimizer.descend(losses["actor_loss"], self.actor_parameters)
+        return losses | {"alpha": alpha.clone()} | self._update_alpha(logprobs)
+
+    @torch.no_grad()
+    def _update_alpha(self, logprobs: Tensor) -> Metrics:
+        if not self.tunes_alpha:
+            return {}
+        # the loss is -log α · (log π + target entropy), whose derivative in log α this is
+        gradient = -(logprobs.mean() + self.target_entropy)
+        loss = self.temperature.log_alpha * gradient
+        self.alpha_optimizer.step([gradient.reshape(())])
+        return {"alpha_loss": loss}
+
+
+class Temperature(nn.Module):
+    """α, kept as its logarithm so that it stays positive; 0 is allowed when it is fixed."""
+
+    def __init__(self, alpha: float, *, device: torch.device) -> None:
+        super().__init__()
+        self.register_buffer("log_alpha", torch.tensor(alpha, device=device).log())
+
+    @property
+    def alpha(self) -> Tensor:
+        return torch.exp(self.log_alpha)  # type: ignore[arg-type]
+
+    def set(self, alpha: float) -> None:
+        torch.log(torch.tensor(alpha), out=self.log_alpha)  # type: ignore[arg-type]
+
+
+SACAlgorithm = SAC

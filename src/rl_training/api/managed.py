@@ -1,0 +1,130 @@
+"""One object per algorithm: learn, evaluate, predict, save, load."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from rl_training.envs.source import EnvSource
+from rl_training.errors import CheckpointError, ConfigError
+from rl_training.experiment.checkpoint import load_checkpoint, read_header
+from rl_training.experiment.config import TrainConfig
+from rl_training.experiment.registry import get_algorithm_spec
+from rl_training.experiment.run import resolve_checkpoint, run_directory_of
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.policy import Policy, load_policy
+from rl_training.types import TrainResult
+
+log = logging.getLogger(__name__)
+
+Managed = TypeVar("Managed", bound="ManagedAlgorithm")
+
+DEFAULT_TIMESTEPS = 100_000
+
+
+class ManagedAlgorithm:
+    """`PPO(config)`, or the short way `PPO("CartPole-v1", total_timesteps=50_000, learning_rate=1e-3)`.
+
+    In place of the id an environment object or a factory is taken too. Keywords are the fields of `TrainConfig`
+    and, beside them, the algorithm's own options.
+    """
+
+    algo: ClassVar[str]
+
+    def __init_subclass__(cls, *, algo: str) -> None:
+        cls.algo = algo
+
+    def __init__(self, config: TrainConfig | str | Any, **settings: Any) -> None:
+        self._env: Any = None
+        if isinstance(config, TrainConfig):
+            if settings:
+                raise ConfigError(f"the configuration is complete; change it with config.replace({', '.join(settings)}=...)")
+            self.config = config
+        else:
+            self.config = self._config_for(config, settings)
+        if self.config.algo != self.algo:
+            raise ConfigError(f"{type(self).__name__} needs a configuration for {self.algo!r}, not {self.config.algo!r}")
+        self.checkpoint_path: Path | None = None
+        self._policy: Policy | None = None
+
+    def _config_for(self, env: Any, settings: dict[str, Any]) -> TrainConfig:
+        if isinstance(env, str):
+            env_id = env
+        else:
+            self._env, env_id = env, EnvSource(env=env).env_id
+        fields = {name: settings.pop(name) for name in list(settings) if name in TrainConfig.model_fields}
+        defaults = {"seed": 0, "total_timesteps": DEFAULT_TIMESTEPS, "output_dir": "runs"}
+        options = {**fields.pop("algo_kwargs", {}), **settings}
+        return TrainConfig(**{**defaults, **fields, "algo": self.algo, "env_id": env_id, "algo_kwargs": options})
+
+    def learn(self, *, callbacks: Sequence[Callback] | None = None, total_timesteps: int | None = None) -> TrainResult:
+        """Train until `total_timesteps` of the configuration (or of this call) are reached; called again with more to
+        do, training goes on where it ended."""
+        if total_timesteps is not None:
+            self.config = self.config.replace(total_timesteps=total_timesteps)
+        train = get_algorithm_spec(self.algo).train_fn
+        if self.checkpoint_path is None:
+            result: TrainResult = train(self.config, callbacks=callbacks, env=self._env)
+        else:
+            state = load_checkpoint(self.checkpoint_path)
+            done = state.trainer_state.get("progress", {}).get("global_step", 0)
+            run_dir = run_directory_of(self.checkpoint_path)
+            if done >= self.config.total_timesteps:
+                return self._nothing_left(done, run_dir or self.checkpoint_path.parent)
+            result = train(self.config, callbacks=callbacks, checkpoint_state=state, run_dir=run_dir, env=self._env)
+        self.checkpoint_path, self._policy = result.checkpoint_path, None
+        return result
+
+    def _nothing_left(self, done: int, run_dir: Path) -> TrainResult:
+        total = self.config.total_timesteps
+        reason = f"nothing left to do: {done} of {total} steps are done; go on with learn(total_timesteps={done + total})"
+        log.warning("%s", reason)
+        metrics = {"global_step": done, **self.evaluate(), "stop_reason": reason}
+        return TrainResult(run_dir, self._require_checkpoint(), metrics)
+
+    def predict(self, obs: Any, *, deterministic: bool = True) -> int | np.ndarray:
+        """The action for one observation, or actions for a batch; works in memory."""
+        policy = self._policy
+        if policy is None:
+            policy = self._load_policy()
+        return policy.predict(obs, deterministic=deterministic)
+
+    def evaluate(self, *, num_episodes: int | None = None) -> dict[str, Any]:
+        """Mean and spread of the returns of the deterministic policy."""
+        return self._load_policy().evaluate(num_episodes=num_episodes, env=self._env)
+
+    def save(self, path: str | Path) -> Path:
+        """Copy the whole checkpoint, from which `load` can predict, evaluate and go on learning."""
+        source, target = self._require_checkpoint(), Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(f"{target.name}.partial")
+        try:
+            shutil.copyfile(source, partial)
+            partial.replace(target)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise CheckpointError(f"{target}: could not be written: {error}") from error
+        return target
+
+    @classmethod
+    def load(cls: type[Managed], path: str | Path, *, env: Any = None) -> Managed:
+        """From a checkpoint file or a run directory; `env` where the run was made on an object or a factory."""
+        file = resolve_checkpoint(Path(path))
+        agent = cls(TrainConfig.from_dict(read_header(file).config))
+        agent.checkpoint_path, agent._env = file, env
+        return agent
+
+    def _load_policy(self) -> Policy:
+        if self._policy is None:
+            self._policy = load_policy(self._require_checkpoint(), device=self.config.device)
+        return self._policy
+
+    def _require_checkpoint(self) -> Path:
+        if self.checkpoint_path is None:
+            raise ValueError(f"nothing learnt yet: call learn(), or {type(self).__name__}.load(path), first")
+        return self.checkpoint_path

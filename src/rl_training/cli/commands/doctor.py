@@ -1,0 +1,119 @@
+"""Check this installation and say what is missing.
+
+Versions, processor and threads, which optional features are there and how to get the others, and whether runs can be
+written. Exits with 1 when something that every training needs does not work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from rl_training.cli.parser import Parser
+from rl_training.cli.tables import emphasis, facts, heading, say, table
+
+EXAMPLES = """\
+  rl-training doctor
+  rl-training doctor --output-dir /data/runs"""
+
+NEEDED = ("torch", "numpy", "gymnasium", "safetensors", "pyyaml", "pydantic", "rich")
+# extra -> the modules it brings, and what they are for
+EXTRAS = {
+    "mujoco": (("mujoco",), "MuJoCo environments such as HalfCheetah-v5"),
+    "box2d": (("Box2D",), "Box2D environments such as LunarLander-v3"),
+    "offline": (("minari", "h5py", "PIL"), "offline datasets from Minari"),
+    "tune": (("optuna",), "search for settings"),
+    "ray": (("ray",), "training on a Ray cluster"),
+    "video": (("pygame", "imageio", "imageio_ffmpeg"), "videos of a policy"),
+    "export": (("onnx", "onnxscript", "onnxruntime"), "policies as ONNX files"),
+    "report": (("matplotlib", "tensorboard"), "plots, reports and TensorBoard"),
+    "docs": (("material", "mkdocstrings"), "building the documentation"),
+    "dev": (("pytest", "hypothesis", "ruff", "mypy"), "working on the library itself"),
+}
+
+
+def add_arguments(parser: Parser) -> None:
+    """Where runs would go."""
+    parser.add_argument("--output-dir", default="runs", metavar="DIR", help="where runs would be written (default: runs)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look at everything before giving the verdict."""
+    problems: list[str] = []
+    heading("Software")
+    facts([("python", f"{platform.python_version()} ({sys.executable})"), *_versions(problems)])
+    heading("Machine")
+    facts(_machine(problems))
+    heading("Features")
+    table(("extra", "", "for", "how to get it"), [_extra(name) for name in EXTRAS])
+    heading("Files")
+    facts([("output", _writable(Path(args.output_dir), problems))])
+    say()
+    for problem in problems:
+        say(f"{emphasis('problem:', '1;31')} {problem}")
+    say(
+        emphasis("Training will not work before this is put right." if problems else "Everything training needs is there.", "1")
+    )
+    return 1 if problems else 0
+
+
+def _versions(problems: list[str]) -> list[tuple[str, str]]:
+    from rl_training import __version__
+
+    found = {name: _version(name) for name in NEEDED}
+    problems += [f"{name} is missing; get it with: pip install {name}" for name, version in found.items() if version is None]
+    return [("rl-training", __version__), *((name, version or "missing") for name, version in found.items())]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _machine(problems: list[str]) -> list[tuple[str, str]]:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    rows = [("system", platform.platform()), ("processors", f"{usable} usable of {os.cpu_count()}")]
+    try:
+        import torch
+
+        devices = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+        rows.append(("threads", f"torch would use {torch.get_num_threads()}; a run sets its own number (num_threads)"))
+        rows.append(("gpu", ", ".join(devices) or "none; networks run on the processor"))
+    except Exception as error:  # noqa: BLE001 (a broken build fails in many ways, and the doctor must go on)
+        problems.append(f"torch cannot be used: {error}")
+    try:
+        import gymnasium
+
+        with gymnasium.make("CartPole-v1") as env:
+            env.reset(seed=0)
+        rows.append(("gymnasium", "CartPole-v1 can be made"))
+    except Exception as error:  # noqa: BLE001
+        problems.append(f"gymnasium cannot be used: {error}")
+    return rows
+
+
+def _extra(name: str) -> tuple[str, str, str, str]:
+    modules, purpose = EXTRAS[name]
+    missing = [module for module in modules if find_spec(module) is None]
+    state = f"missing {', '.join(missing)}" if missing else "there"
+    return name, state, purpose, f"pip install 'rl-training[{name}]'" if missing else ""
+
+
+def _writable(folder: Path, problems: list[str]) -> str:
+    """Tried with a file that vanishes at once, in the nearest folder that exists."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        problems.append(f"{folder} cannot be written: {error.strerror}; choose another with --output-dir")
+        return f"{folder}: cannot be written"
+    return f"{folder}: can be written{'' if existing == folder.absolute() else ' (it will be made)'}"

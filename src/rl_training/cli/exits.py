@@ -1,0 +1,63 @@
+"""From what happened to an exit code and one readable block on stderr."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+
+from rl_training.cli.logs import logging_to_stderr
+from rl_training.cli.parser import parse
+from rl_training.cli.tables import say_error, survive_any_encoding
+from rl_training.errors import NumericsError, RLTrainingError, RunBusyError, TrainingInterrupted
+
+FAILURE, BAD_INPUT, BUSY, BY_SIGNAL = 1, 2, 3, 128
+
+
+def run_command(argv: Sequence[str]) -> int:
+    """Parse and run; whatever is raised on the way becomes an exit code."""
+    survive_any_encoding()
+    debug = os.environ.get("RL_TRAINING_DEBUG", "0") not in ("", "0")
+    try:
+        command, args = parse(list(argv))
+        debug = debug or args.debug
+        with logging_to_stderr(verbose=args.verbose):
+            code = command.run(args)
+        sys.stdout.flush()  # here, where a closed pipe is still understood
+    except SystemExit as error:  # argparse leaves this way
+        return error.code if isinstance(error.code, int) else FAILURE
+    except BrokenPipeError:
+        return _reader_is_gone()
+    except BaseException as error:  # noqa: BLE001 (the outermost frame: nobody else would make it readable)
+        if debug:
+            traceback.print_exc()
+        return _explain(error)
+    return code
+
+
+def _explain(error: BaseException) -> int:
+    if isinstance(error, TrainingInterrupted):
+        say_error(str(error), label="")
+        return BY_SIGNAL + error.signum
+    if isinstance(error, KeyboardInterrupt):
+        say_error("interrupted; what was saved before is still there", label="")
+        return BY_SIGNAL + signal.SIGINT
+    if isinstance(error, RLTrainingError):
+        say_error(str(error))
+        if isinstance(error, RunBusyError):
+            return BUSY
+        # numbers that stop being finite are the outcome of training, not something that was given
+        return FAILURE if isinstance(error, NumericsError) else BAD_INPUT
+    text = str(error).strip()
+    say_error(f"{type(error).__name__}{f': {text}' if text else ''}\nThis was not expected; --debug shows where it happened.")
+    return FAILURE
+
+
+def _reader_is_gone() -> int:
+    """`rl-training list | head -1`: leave silently, and keep python from complaining when it flushes at its end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+    return BY_SIGNAL + signal.SIGPIPE

@@ -1,0 +1,102 @@
+"""What `train` and `config` have in common: a preset or a file, changed by key=value and by options."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from rl_training.cli.parser import Parser
+from rl_training.errors import ConfigError
+from rl_training.resources import find_preset, list_presets
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rl_training.experiment.config import TrainConfig
+
+# fields of TrainConfig that are options too; the checks are TrainConfig's own
+FLAGS = {
+    "output_dir": ("DIR", "folder in which the run makes its own directory"),
+    "total_timesteps": ("N", "environment steps of the whole run"),
+    "seed": ("N", "everything random in the run follows from it"),
+    "num_envs": ("N", "environments stepped side by side"),
+    "eval_episodes": ("N", "episodes in each evaluation; 0 means no evaluation"),
+    "execution_backend": ("NAME", "where environments run: local_sync, local_async or ray"),
+    "device": ("NAME", "where networks live: auto, cpu, cuda or cuda:N"),
+}
+_TEXTS = {"output_dir", "execution_backend", "device"}
+
+
+def add_config_arguments(parser: Parser) -> None:
+    """PRESET or `--config PATH`, and any number of key=value."""
+    parser.takes_settings = True
+    help_text = (
+        "a preset (`rl-training list`); then settings to change, by full name (algo_kwargs.gamma=0.9) or short (gamma=0.9)"
+    )
+    parser.add_argument("words", nargs="*", metavar="PRESET | key=value", help=help_text)
+    parser.add_argument("--config", metavar="PATH", help="a YAML file in place of a preset")
+
+
+def add_flags(parser: Parser, *names: str) -> None:
+    """Options for some fields of TrainConfig."""
+    for name in names:
+        metavar, help_text = FLAGS[name]
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=help_text)
+
+
+def given_flags(args: argparse.Namespace) -> dict[str, Any]:
+    """The fields of TrainConfig that were given as options; numbers are read as in YAML, so 1e5 and 60_000 are fine."""
+    from rl_training.experiment.yaml_loader import parse_yaml
+
+    given = {name: text for name in FLAGS if (text := getattr(args, name, None)) is not None}
+    return {name: text if name in _TEXTS else parse_yaml(text, source=name) for name, text in given.items()}
+
+
+def resolve_config(args: argparse.Namespace) -> TrainConfig:
+    """The configuration that is meant, completely checked. Options count more than key=value, that more than the file."""
+    from rl_training.experiment.config import TrainConfig
+    from rl_training.experiment.overrides import apply_overrides
+    from rl_training.experiment.yaml_loader import load_config_file, load_config_values
+
+    path, pairs = _source(args)
+    flags = given_flags(args)
+    if not pairs and not flags:
+        return load_config_file(path)
+    return TrainConfig.from_dict(apply_overrides(load_config_values(path), pairs) | flags)
+
+
+def _source(args: argparse.Namespace) -> tuple[Path | str, list[str]]:
+    names = [word for word in args.words if "=" not in word]
+    pairs = [word for word in args.words if "=" in word]
+    if len(names) + (args.config is not None) > 1:
+        raise ConfigError(f"one preset or one --config, not {', '.join([*names, *filter(None, [args.config])])}")
+    if args.config is not None:
+        return args.config, pairs
+    if not names:
+        raise ConfigError(f"name a preset or give --config PATH; the presets are: {', '.join(list_presets())}")
+    if names[0].endswith((".yaml", ".yml")):
+        return names[0], pairs
+    return preset_path(names[0]), pairs
+
+
+def preset_path(name: str) -> Path:
+    """The preset's file; a name that is only an algorithm's is answered with the presets it has."""
+    own = [preset for preset in list_presets() if preset.startswith(f"{name}/")]
+    if own:
+        raise ConfigError(f"{name!r} is an algorithm; its presets are: {', '.join(own)}")
+    return find_preset(name)
+
+
+def add_checkpoint_argument(parser: Parser, purpose: str) -> None:
+    """`--checkpoint PATH`, or the path alone."""
+    parser.add_argument("path", nargs="?", metavar="PATH", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--checkpoint", metavar="PATH", help=f"{purpose}: a run directory (its newest good checkpoint) or a file"
+    )
+
+
+def given_checkpoint(args: argparse.Namespace) -> str:
+    paths = [path for path in (args.checkpoint, args.path) if path is not None]
+    if len(paths) != 1:
+        raise ConfigError("give one run directory or checkpoint file: --checkpoint PATH")
+    return str(paths[0])

@@ -1,0 +1,282 @@
+"""The running environments of a run, and the truth about what happened in them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rl_training.envs.episodes import Evaluator, run_episodes
+from rl_training.envs.source import EnvSource
+from rl_training.envs.vector import (
+    EnvFault,
+    Transitions,
+    VectorEnvs,
+    action_dtype,
+    all_finite,
+    episode_seed,
+    make_envs,
+    not_finite,
+    shown_action,
+)
+from rl_training.errors import CheckpointError, EnvError, NumericsError
+from rl_training.types import EnvSpec, State
+
+__all__ = ["EnvPool", "Evaluator", "PoolStep", "run_episodes"]
+
+log = logging.getLogger(__name__)
+
+
+class PoolStep(NamedTuple):
+    """One step in every environment, and the episodes that ended in it."""
+
+    next_obs: np.ndarray  # [N, obs_dim] float32: what the action led to, never the start of the next episode
+    rewards: np.ndarray  # [N] float64
+    terminated: np.ndarray  # [N] bool: the episode is really over, the future is worth nothing
+    truncated: np.ndarray  # [N] bool: cut by a limit
+    episode_returns: list[float]
+    episode_lengths: list[int]
+
+
+class _Book(NamedTuple):
+    """Where the run stands. Never changed, only replaced whole: a bookmark is a reference, and half a step cannot happen."""
+
+    time: int  # rows of the action log in use
+    episodes: np.ndarray  # [N] which episode each environment is in
+    lengths: np.ndarray  # [N] steps in it
+    returns: np.ndarray  # [N] float64, rewards in it
+    obs: np.ndarray  # [N, obs_dim] what the next action answers to
+
+
+class EnvPool:
+    """`num_envs` environments, each going through its own numbered episodes.
+
+    The seed of an episode comes from (seed, stream, environment, episode), so neither the number of environments nor of
+    workers changes it, and an environment's exact state is its episode's number and the actions since.
+    """
+
+    def __init__(
+        self,
+        source: EnvSource,
+        spec: EnvSpec,
+        *,
+        num_envs: int,
+        seed: int,
+        stream: int,
+        backend: str = "local_sync",
+        timeout: float | None = None,
+        num_workers: int | None = None,
+    ) -> None:
+        self.spec, self.num_envs = spec, num_envs
+        self.exact = True  # whether every episode that was restored came out as it was saved
+        self._seed, self._stream = seed, stream
+        self._shape: tuple[int, ...] = (num_envs,) if spec.discrete else (num_envs, spec.action_dim)
+        self._dtype = action_dtype(spec)
+        self._log = np.empty((64, *self._shape), dtype=self._dtype)
+        self._ones = np.ones(num_envs, dtype=np.int64)  # adding a python number takes twice the time
+        self._in_place = True  # False while the environments are elsewhere than the book says
+        self._marked: _Book | None = None
+        self._envs = make_envs(source, spec, num_envs=num_envs, backend=backend, timeout=timeout, num_workers=num_workers)
+        try:
+            none = np.zeros(num_envs, dtype=np.int64)
+            self._book = _Book(0, none, none, np.zeros(num_envs), self._begin(np.arange(num_envs), none))
+        except BaseException:
+            self._envs.close()
+            raise
+
+    @property
+    def obs(self) -> np.ndarray:
+        """Current observations [N, obs_dim] float32; a fresh array after every step."""
+        return self._book.obs
+
+    def step(self, actions: np.ndarray) -> PoolStep:
+        """Give every environment its action; where that ends an episode, the next one is begun as well."""
+        actions = np.asarray(actions, dtype=self._dtype)
+        if actions.shape != self._shape or not self._in_place or not (self.spec.discrete or all_finite(actions)):
+            raise self._refusal(actions)
+        if self._book.time == len(self._log):
+            self._make_room()
+        book = self._book
+        # before the step, as an environment may write into the action it is given; it counts once `time` does
+        self._log[book.time] = actions
+        self._in_place = False
+        done = self._step_all(actions)
+        lengths, returns, ended = book.lengths + self._ones, book.returns + done.rewards, done.terminated | done.truncated
+        if 1 not in ended.tobytes():  # a tenth of the time of .any()
+            self._book, self._in_place = _Book(book.time + 1, book.episodes, lengths, returns, done.obs), True
+            return PoolStep(*done, [], [])
+        index = np.flatnonzero(ended)
+        over = PoolStep(*done, returns[index].tolist(), lengths[index].tolist())
+        self._next_episodes(_Book(book.time + 1, book.episodes, lengths, returns, done.obs), index)
+        return over
+
+    def mark(self) -> None:
+        """Remember this moment, to `rewind` to it. Costs nothing; the actions since are kept until the next mark."""
+        self._marked = self._book
+
+    def rewind(self) -> None:
+        """Go back to the last `mark` in the books, for saving; the environments stay where they are until `restore`."""
+        if self._marked is None:
+            raise EnvError("there is no mark to rewind to")
+        self._in_place = self._in_place and self._marked is self._book
+        self._book = self._marked
+
+    def state_dict(self) -> State:
+        book = self._book
+        actions = [self._log[book.time - length : book.time, env] for env, length in enumerate(book.lengths)]
+        return {
+            "seed": self._seed,
+            "stream": self._stream,
+            "episodes": book.episodes.copy(),
+            "lengths": book.lengths.copy(),
+            "returns": book.returns.copy(),
+            "obs": book.obs.copy(),
+            "actions": np.concatenate(actions),  # env after env, `lengths` long each
+            "exact": self.exact,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put every environment back into its episode by repeating it; where that fails, say so and begin the next one."""
+        arrays = {name: np.asarray(state[name]) for name in ("episodes", "lengths", "returns", "obs", "actions")}
+        self._check_fit(arrays, state)
+        time = int(arrays["lengths"].max())
+        self._log = np.empty((max(64, 2 * time), *self._shape), dtype=self._dtype)
+        for env, actions in enumerate(np.split(arrays["actions"], np.cumsum(arrays["lengths"])[:-1])):
+            self._log[time - len(actions) : time, env] = actions
+        episodes, lengths = arrays["episodes"].astype(np.int64), arrays["lengths"].astype(np.int64)
+        self._book = _Book(time, episodes, lengths, arrays["returns"].astype(np.float64), arrays["obs"].astype(np.float32))
+        self._marked = None
+        self.exact = bool(state["exact"])
+        self.restore()
+
+    def restore(self) -> None:
+        """Bring the environments to where the books say they are: seed the episodes and repeat their actions."""
+        book = self._book
+        obs, returns, broken = self._replay(book)
+        differs = broken | (returns != book.returns) | (obs.view(np.uint32) != book.obs.view(np.uint32)).any(axis=1)
+        self._in_place = True
+        for env in np.flatnonzero(differs):
+            self.exact = False
+            log.warning(
+                "NOT EXACT: %s, environment %d did not come back to step %d of episode %d when its actions were repeated "
+                "(observations differ by up to %g, returns by %g%s). It is not deterministic for a seed, or its version has "
+                "changed. It begins a new episode; what follows is not what an uninterrupted run would have given.",
+                *(self.spec.env_id, env, book.lengths[env], book.episodes[env]),
+                *(np.abs(obs[env] - book.obs[env]).max(), abs(returns[env] - book.returns[env])),
+                ", the episode ended early" if broken[env] else "",
+            )
+        if differs.any():
+            self.begin_next(np.flatnonzero(differs))
+
+    def begin_next(self, index: np.ndarray) -> None:
+        """Leave the running episodes of these environments and begin their next ones."""
+        self._next_episodes(self._book, np.asarray(index))
+
+    @contextmanager
+    def lend(self) -> Iterator[VectorEnvs]:
+        """The environments themselves, for episodes of another kind; afterwards they are back in their training episodes."""
+        self._in_place = False
+        try:
+            yield self._envs
+        finally:
+            self.restore()
+
+    def close(self) -> None:
+        self._envs.close()
+
+    def _next_episodes(self, book: _Book, index: np.ndarray) -> None:
+        """Commit `book` with new episodes in the environments named; if one of them cannot begin, nothing is committed."""
+        episodes, lengths, returns, obs = book.episodes.copy(), book.lengths.copy(), book.returns.copy(), book.obs.copy()
+        episodes[index] += 1
+        self._in_place = False
+        obs[index] = self._begin(index, episodes[index])
+        lengths[index], returns[index] = 0, 0.0
+        self._book, self._in_place = _Book(book.time, episodes, lengths, returns, obs), True
+
+    def _begin(self, index: np.ndarray, episodes: np.ndarray) -> np.ndarray:
+        numbers = dict(zip(index.tolist(), episodes.tolist(), strict=True))
+        try:
+            obs = self._envs.reset(index, [episode_seed(self._seed, self._stream, *pair) for pair in numbers.items()])
+        except EnvFault as fault:
+            raise self._located(fault.index, numbers[fault.index], 0, fault.what) from fault
+        if bad := not_finite(obs):
+            env = int(index[bad[0]])
+            raise self._located(env, numbers[env], 0, bad[1])
+        return obs
+
+    def _step_all(self, actions: np.ndarray) -> Transitions:
+        try:
+            done = self._envs.step(actions)
+        except EnvFault as fault:
+            raise self._in_step(fault.index, fault.what) from fault
+        if bad := not_finite(done.obs, done.rewards):
+            raise self._in_step(*bad)
+        return done
+
+    def _in_step(self, env: int, what: str) -> EnvFault:
+        book = self._book
+        what = f"{what}; the action was {shown_action(self._log[book.time, env])}"
+        return self._located(env, book.episodes[env], book.lengths[env] + 1, what)
+
+    def _located(self, env: int, episode: int, step: int, what: str) -> EnvFault:
+        return EnvFault(self.spec.env_id, env, what, where=f"episode {episode}, step {step}")
+
+    def _refusal(self, actions: np.ndarray) -> Exception:
+        if actions.shape != self._shape:
+            return ValueError(f"actions must have shape {self._shape}, one row per environment; got {actions.shape}")
+        if not self._in_place:
+            return EnvError(f"the environments of {self.spec.env_id} are not where the books say; restore() brings them back")
+        env = int(np.flatnonzero(~np.isfinite(actions).all(axis=1))[0])
+        where = f"environment {env}, episode {self._book.episodes[env]}, step {self._book.lengths[env] + 1}"
+        return NumericsError(f"{self.spec.env_id}, {where}: the policy chose the action {shown_action(actions[env])}")
+
+    def _check_fit(self, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
+        saved = f"num_envs={len(arrays['lengths'])}, seed={state['seed']}, stream={state['stream']}"
+        here = f"num_envs={self.num_envs}, seed={self._seed}, stream={self._stream}"
+        if saved != here:
+            raise CheckpointError(f"the environments were saved with {saved}; this run has {here}")
+        wanted = {
+            "obs": (self.num_envs, self.spec.obs_dim),
+            "actions": (int(arrays["lengths"].sum()), *self._shape[1:]),
+        }
+        for name, shape in wanted.items():
+            if arrays[name].shape != shape:
+                raise CheckpointError(
+                    f"the {name} saved with {self.spec.env_id} have shape {arrays[name].shape}; it needs {shape}"
+                )
+
+    def _make_room(self) -> None:
+        """Drop the actions of episodes that neither run nor ran at the mark; where that is not enough, double the log."""
+        book, mark = self._book, self._marked or self._book
+        oldest = int(min((book.time - book.lengths).min(), (mark.time - mark.lengths).min()))
+        kept = self._log[oldest : book.time]
+        room = len(self._log) if 2 * len(kept) <= len(self._log) else 2 * len(self._log)
+        self._log = np.empty((room, *self._shape), dtype=self._dtype)
+        self._log[: len(kept)] = kept
+        self._book = book._replace(time=book.time - oldest)
+        if self._marked is not None:
+            self._marked = self._book if mark is book else mark._replace(time=mark.time - oldest)
+
+    def _replay(self, book: _Book) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Observations and returns after repeating the running episodes, and which of them ended on the way."""
+        everyone = np.arange(self.num_envs)
+        obs, returns, broken = (
+            self._begin(everyone, book.episodes),
+            np.zeros(self.num_envs),
+            np.zeros(self.num_envs, dtype=bool),
+        )
+        for step in range(int(book.lengths.max())):
+            index = np.flatnonzero((book.lengths > step) & ~broken)
+            actions = self._log[book.time - book.lengths[index] + step, index]
+            try:
+                done = self._envs.step_some(index, actions)
+            except EnvFault as fault:
+                episode = book.episodes[fault.index]
+                raise self._located(fault.index, episode, step + 1, f"when repeated, {fault.what}") from fault
+            obs[index] = done.obs
+            returns[index] += done.rewards
+            broken[index] = done.terminated | done.truncated
+        return obs, returns, broken

@@ -1,0 +1,249 @@
+"""Several environments stepped together, without ever starting over by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import MutableSequence, Sequence
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+
+from rl_training.envs.source import EnvSource
+from rl_training.envs.spaces import describe_env
+from rl_training.errors import ConfigError, EnvError, UnsupportedSpace
+from rl_training.types import EnvSpec
+
+Indices: TypeAlias = "Sequence[int] | np.ndarray"
+
+NDARRAY = np.ndarray
+USUAL_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+USUAL_REWARDS = frozenset({float, int, np.float32, np.float64})
+BACKENDS = ("local_sync", "local_async")
+
+
+class Transitions(NamedTuple):
+    """What one action each led to: rows for the environments that were stepped, in the order they were named."""
+
+    obs: np.ndarray  # [n, obs_dim] float32; the true last observation where an episode ended
+    rewards: np.ndarray  # [n] float64
+    terminated: np.ndarray  # [n] bool
+    truncated: np.ndarray  # [n] bool
+
+
+class VectorEnvs(Protocol):
+    """Environments that only do what they are told: no reset comes by itself, and only those named are touched.
+
+    Actions are the environments' own (`EnvSpec.to_env`): float32 [n, action_dim] or int64 [n].
+    """
+
+    @property
+    def num_envs(self) -> int: ...
+    def reset(self, indices: Indices, seeds: Sequence[int]) -> np.ndarray: ...
+    def step(self, actions: np.ndarray) -> Transitions: ...
+    def step_some(self, indices: Indices, actions: np.ndarray) -> Transitions: ...
+    def close(self) -> None: ...
+
+
+class EnvFault(EnvError):  # noqa: N818 (an error of one environment, told apart from the family)
+    """One environment did something no environment should; `index` says which, `what` says what."""
+
+    def __init__(self, env_id: str, index: int, what: str, *, where: str = "") -> None:
+        super().__init__(f"{env_id}, environment {index}{where and ', '}{where}: {what}")
+        self.index, self.what = index, what
+
+
+def episode_seed(*path: int) -> int:
+    """A 31-bit seed that belongs to this path of numbers alone: run seed, stream, environment, episode."""
+    return int(np.random.SeedSequence(path).generate_state(1)[0]) >> 1
+
+
+def not_finite(obs: np.ndarray, rewards: np.ndarray | None = None) -> tuple[int, str] | None:
+    """The first row with a number that is not finite, and a clause that names the number; None if there is none."""
+    if all_finite(obs) and (rewards is None or all_finite(rewards)):
+        return None
+    for row, observed in enumerate(obs):
+        bad = np.flatnonzero(~np.isfinite(observed))
+        if len(bad):
+            more = f" and in {len(bad) - 1} more" if len(bad) > 1 else ""
+            return row, f"returned an observation with {observed[bad[0]]} in column {bad[0]}{more}"
+        if rewards is not None and not np.isfinite(rewards[row]):
+            return row, f"returned the reward {rewards[row]}"
+    return None
+
+
+def all_finite(values: np.ndarray) -> bool:
+    """Whether there is neither NaN nor infinity in `values`."""
+    return 0 not in np.isfinite(values).tobytes()  # a quarter of the time of .all(), and this runs at every step
+
+
+def action_dtype(spec: EnvSpec) -> np.dtype[Any]:
+    """What every environment is given, however the actions came: Pendulum computes other numbers from float64."""
+    return np.dtype(np.int64 if spec.discrete else np.float32)
+
+
+def shown_action(action: Any) -> str:
+    return np.array2string(np.asarray(action), threshold=8)
+
+
+def make_envs(
+    source: EnvSource,
+    spec: EnvSpec,
+    *,
+    num_envs: int,
+    backend: str = "local_sync",
+    timeout: float | None = None,
+    num_workers: int | None = None,
+) -> VectorEnvs:
+    """`num_envs` environments of `source`, in this process or in worker processes; both give the same bits."""
+    if num_envs < 1:
+        raise ConfigError(f"num_envs must be at least 1; got {num_envs}")
+    if backend == "local_sync":
+        return SyncEnvs.of(source, spec, num_envs=num_envs)
+    if backend == "local_async":
+        from rl_training.envs.workers import AsyncEnvs
+
+        return AsyncEnvs(source, spec, num_envs=num_envs, timeout=timeout, num_workers=num_workers)
+    raise ConfigError(f"environments run in the backends {', '.join(BACKENDS)}; got {backend!r}")
+
+
+class SyncEnvs:
+    """A plain loop over environments in this process.
+
+    Measured with 8 CartPole-v1, per step of all: the environments 61 µs, this loop 8 more, gymnasium's SyncVectorEnv 21 more.
+    """
+
+    def __init__(
+        self,
+        envs: Sequence[gym.Env[Any, Any]],
+        spec: EnvSpec,
+        *,
+        source: EnvSource | None = None,
+        first_index: int = 0,
+        progress: MutableSequence[int] | None = None,
+    ) -> None:
+        self._envs = list(envs)
+        self._spec, self._source, self._first = spec, source, first_index
+        self._obs_shape, self._action_dtype = (spec.obs_dim,), action_dtype(spec)
+        self._progress = [0] if progress is None else progress  # which environment is at work; a worker shares it
+        self._all = range(len(self._envs))
+        for index, env in enumerate(self._envs):
+            try:
+                found = describe_env(env, spec.env_id)
+            except UnsupportedSpace as error:
+                raise self._fault(index, str(error)) from error
+            if found != spec:
+                raise self._fault(index, f"its spaces are not those that were described: {found} instead of {spec}")
+
+    @classmethod
+    def of(cls, source: EnvSource, spec: EnvSpec, *, num_envs: int) -> SyncEnvs:
+        """Environments made by `source`, given back to it on `close`."""
+        envs: list[gym.Env[Any, Any]] = []
+        try:
+            for _ in range(num_envs):
+                envs.append(source.make())  # noqa: PERF401 (those already made must be released when one fails)
+            return cls(envs, spec, source=source)
+        except BaseException:
+            for env in envs:
+                source.release(env)
+            raise
+
+    @property
+    def num_envs(self) -> int:
+        return len(self._envs)
+
+    def reset(self, indices: Indices, seeds: Sequence[int]) -> np.ndarray:
+        """Begin a new episode in the environments named; their first observations."""
+        obs = np.empty((len(indices), self._spec.obs_dim), dtype=np.float32)
+        for row, (index, seed) in enumerate(zip(indices, seeds, strict=True)):
+            self._progress[0] = index
+            try:
+                result = self._envs[index].reset(seed=int(seed))
+            except Exception as error:
+                raise self._fault(index, f"reset(seed={seed}) raised {_one_line(error)}") from error
+            if not (isinstance(result, tuple) and len(result) == 2):
+                raise self._fault(index, f"reset must return (observation, info); it returned {_shown(result)}")
+            self._put(obs, row, index, result[0])
+        return obs
+
+    def step(self, actions: np.ndarray) -> Transitions:
+        """One step in every environment."""
+        return self.step_some(self._all, actions)
+
+    def step_some(self, indices: Indices, actions: np.ndarray) -> Transitions:
+        """One step in the environments named, and none in the others."""
+        actions = np.asarray(actions, dtype=self._action_dtype)
+        count, envs, progress, obs_shape = len(indices), self._envs, self._progress, self._obs_shape
+        obs, rewards = np.empty((count, obs_shape[0]), dtype=np.float32), np.empty(count)
+        ended, cut = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
+        for row, index in enumerate(indices):
+            progress[0] = index
+            result: Any = None
+            try:
+                result = envs[index].step(actions[row])
+                observed, reward, terminated, truncated, _ = result
+            except Exception as error:  # noqa: BLE001 (whatever it is, it is named and passed on)
+                self._blame(index, error, result)
+            # the usual case first: this runs for every environment step of the whole run
+            if type(observed) is NDARRAY and observed.shape == obs_shape and observed.dtype in USUAL_DTYPES:
+                obs[row] = observed
+            else:
+                self._put(obs, row, index, observed)
+            rewards[row] = reward if type(reward) in USUAL_REWARDS else self._number(index, reward)
+            if not (terminated is False and truncated is False):
+                ended[row] = self._flag(index, "terminated", terminated)
+                cut[row] = self._flag(index, "truncated", truncated)
+        return Transitions(obs, rewards, ended, cut)
+
+    def close(self) -> None:
+        """Close what was made here; a user's own object goes back to its source, open."""
+        envs, self._envs = self._envs, []
+        for env in envs:
+            if self._source is not None:
+                self._source.release(env)
+            else:
+                env.close()
+
+    def _put(self, obs: np.ndarray, row: int, index: int, observed: Any) -> None:
+        try:
+            values = np.asarray(observed)
+        except Exception as error:
+            raise self._fault(index, f"returned an observation that is no array: {_shown(observed)}") from error
+        if values.shape != self._obs_shape or values.dtype.kind not in "fiu":
+            found = f"shape {values.shape} and dtype {values.dtype}"
+            raise self._fault(index, f"returned an observation of {found}; declared are numbers of shape {self._obs_shape}")
+        obs[row] = values
+
+    def _number(self, index: int, reward: Any) -> Any:
+        if isinstance(reward, float | int | np.floating | np.integer):
+            return reward
+        values = np.asarray(reward)
+        if values.shape == () and values.dtype.kind in "fiub":
+            return values.item()
+        raise self._fault(index, f"returned a reward that is not one number: {_shown(reward)}")
+
+    def _flag(self, index: int, name: str, flag: Any) -> bool:
+        if isinstance(flag, bool | np.bool_):
+            return bool(flag)
+        raise self._fault(index, f"returned {name} that is not a bool: {_shown(flag)}")
+
+    def _blame(self, index: int, error: Exception, result: Any) -> NoReturn:
+        trace = error.__traceback__
+        if trace is not None and trace.tb_next is None and isinstance(error, ValueError | TypeError) and result is not None:
+            # raised by the unpacking above, not inside the environment
+            wanted = "(observation, reward, terminated, truncated, info)"
+            raise self._fault(index, f"step must return {wanted}; it returned {_shown(result)}") from None
+        raise self._fault(index, f"step raised {_one_line(error)}") from error
+
+    def _fault(self, index: int, what: str) -> EnvFault:
+        return EnvFault(self._spec.env_id, self._first + index, what)
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _shown(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    size = f" of {len(value)}" if isinstance(value, tuple | list) else ""
+    return f"{type(value).__name__}{size} {text if len(text) <= 80 else text[:77] + '...'}"

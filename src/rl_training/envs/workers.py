@@ -1,0 +1,239 @@
+"""Environments in worker processes, for simulators that cost more than the way there and back (about 60 µs)."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from multiprocessing import connection, util
+from typing import Any
+
+import numpy as np
+
+from rl_training.envs import processes
+from rl_training.envs.source import EnvFactory, EnvSource
+from rl_training.envs.vector import EnvFault, Indices, SyncEnvs, Transitions, action_dtype
+from rl_training.errors import EnvError
+from rl_training.types import EnvSpec
+
+RESET, STEP, CLOSE = 0.0, 1.0, 2.0  # every message is one row of float64, which holds float32, seeds and indices exactly
+DONE, FAILED = 0.0, 1.0
+GRACE = 5.0  # seconds for a worker to close its environments before it is killed
+START_TIMEOUT = 120.0  # importing and making an environment may be slow even where steps are not
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The environments of one worker: `first` to `last`, exclusive."""
+
+    recipe: EnvFactory
+    spec: EnvSpec
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One process, the pipe to it, and its share."""
+
+    process: Any
+    pipe: Any
+    progress: Any  # shared memory: which environment it is at work on, counted from the share's first
+    first: int
+    last: int
+
+
+class AsyncEnvs:
+    """Environments spread over worker processes; by default as many as there are processors.
+
+    Each worker runs `SyncEnvs` over its share, so the numbers are the same bits. Workers start clean, and the user's
+    script is not run again in them; only a factory that lives in this process alone (a lambda, a notebook cell, the
+    script itself) makes them forks of it. `timeout` is for one environment's step or reset, in seconds.
+    """
+
+    def __init__(
+        self,
+        source: EnvSource,
+        spec: EnvSpec,
+        *,
+        num_envs: int,
+        timeout: float | None = None,
+        num_workers: int | None = None,
+        start_method: str | None = None,
+    ) -> None:
+        recipe = source.recipe()
+        self._spec, self._num_envs, self._timeout = spec, num_envs, timeout
+        self._workers: list[Worker] = []
+        # it runs when this object is forgotten and, unlike atexit, before multiprocessing waits for its children
+        self._finalize = util.Finalize(self, _shut_down, args=(self._workers,), exitpriority=10)
+        context: Any = multiprocessing.get_context(start_method or processes.start_method(recipe, spec.env_id))
+        count = min(num_envs, num_workers or processes.num_processors())
+        edges = [num_envs * worker // count for worker in range(count + 1)]
+        try:
+            for first, last in pairwise(edges):
+                self._workers.append(_start(context, Share(recipe, spec, first, last)))
+            for worker in self._workers:
+                self._result(self._receive(worker, timeout and max(timeout, START_TIMEOUT)))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def num_envs(self) -> int:
+        return self._num_envs
+
+    def reset(self, indices: Indices, seeds: Sequence[int]) -> np.ndarray:
+        """Begin a new episode in the environments named; their first observations."""
+        return self._exchange(RESET, indices, np.asarray(seeds, dtype=np.float64)).astype(np.float32)
+
+    def step(self, actions: np.ndarray) -> Transitions:
+        """One step in every environment."""
+        return self.step_some(range(self._num_envs), actions)
+
+    def step_some(self, indices: Indices, actions: np.ndarray) -> Transitions:
+        """One step in the environments named, and none in the others."""
+        rows = self._exchange(STEP, indices, np.asarray(actions, dtype=action_dtype(self._spec)).astype(np.float64))
+        return Transitions(rows[:, 3:].astype(np.float32), rows[:, 0].copy(), rows[:, 1] != 0, rows[:, 2] != 0)
+
+    def close(self) -> None:
+        """End the workers; one that does not end by itself is killed."""
+        self._finalize()
+
+    def _exchange(self, order: float, indices: Indices, values: np.ndarray) -> np.ndarray:
+        if not self._workers:
+            raise EnvError(f"the workers of {self._spec.env_id} are closed")
+        index = np.asarray(indices, dtype=np.int64)
+        asked: list[tuple[Worker, np.ndarray]] = []
+        for worker in self._workers:
+            mine = np.flatnonzero((index >= worker.first) & (index < worker.last))
+            if len(mine):
+                message = np.concatenate([[order, len(mine)], index[mine] - worker.first, values[mine].ravel()])
+                worker.progress[0] = index[mine[0]] - worker.first
+                # a dead worker is noticed when its answer does not come
+                with suppress(OSError):
+                    worker.pipe.send_bytes(message.tobytes())
+                asked.append((worker, mine))
+        # all answers are taken before any is judged, or the next question would get this one's answer
+        answers = [self._receive(worker, self._timeout) for worker, _ in asked]
+        results = [self._result(answer) for answer in answers]
+        rows = np.empty((len(index), results[0].size // len(asked[0][1])))
+        for (_, mine), result in zip(asked, results, strict=True):
+            rows[mine] = result.reshape(len(mine), -1)
+        return rows
+
+    def _receive(self, worker: Worker, timeout: float | None) -> bytes:
+        seen = worker.progress[0]
+        try:
+            while timeout is not None and not worker.pipe.poll(timeout):
+                if worker.progress[0] == seen:
+                    raise self._lost(worker, f"gave no answer within {timeout:g} s; its process was ended")
+                seen = worker.progress[0]  # it moved on to another environment: that one has its time too
+            return worker.pipe.recv_bytes()  # type: ignore[no-any-return]
+        except (EOFError, OSError) as error:
+            worker.process.join(1.0)
+            raise self._lost(worker, f"its process ended: {processes.exit_text(worker.process.exitcode)}") from error
+
+    def _result(self, answer: bytes) -> np.ndarray:
+        if np.frombuffer(answer, count=1)[0] == DONE:
+            return np.frombuffer(answer, offset=8)
+        report = json.loads(answer[8:])
+        # the worker's traceback is shown as the cause
+        raise EnvFault(self._spec.env_id, report["index"], report["what"]) from RuntimeError("\n" + report["trace"])
+
+    def _lost(self, worker: Worker, what: str) -> EnvFault:
+        fault = EnvFault(self._spec.env_id, worker.first + worker.progress[0], what)
+        _shut_down(self._workers, grace=0.0)
+        return fault
+
+
+def _start(context: Any, share: Share) -> Worker:
+    ours, theirs = context.Pipe()
+    progress = context.RawArray("q", 1)
+    process = context.Process(target=_serve, args=(theirs, progress, share), daemon=True)
+    processes.start(process, method=context.get_start_method())
+    theirs.close()  # so that the worker's death reads as the end of the file
+    return Worker(process, ours, progress, share.first, share.last)
+
+
+def _shut_down(workers: list[Worker], grace: float = GRACE) -> None:
+    ending = list(workers)
+    workers.clear()
+    for worker in ending:
+        with suppress(OSError):
+            worker.pipe.send_bytes(np.array([CLOSE]).tobytes())
+        worker.pipe.close()
+    for worker in ending:
+        worker.process.join(grace)
+        if worker.process.exitcode is None:
+            worker.process.kill()
+            worker.process.join()
+        worker.process.close()
+
+
+def _serve(pipe: Any, progress: Any, share: Share) -> None:
+    """The life of a worker. Signals are the parent's business; a worker ends when told to, or when its parent is gone."""
+    for ignored in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ignored, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    envs: SyncEnvs | None = None
+    with suppress(EOFError, OSError):
+        while True:
+            try:
+                if envs is None:
+                    envs = _made(share, progress)
+                    answer = np.array([DONE]).tobytes()
+                else:
+                    message = np.frombuffer(pipe.recv_bytes())
+                    if message[0] == CLOSE:
+                        break
+                    answer = _obey(envs, message, discrete=share.spec.discrete)
+            except EnvFault as fault:
+                report = {"index": fault.index, "what": fault.what, "trace": traceback.format_exc()}
+                answer = np.array([FAILED]).tobytes() + json.dumps(report).encode()
+            pipe.send_bytes(answer)
+            if envs is None:
+                break
+    if envs is not None:
+        envs.close()
+
+
+def _made(share: Share, progress: Any) -> SyncEnvs:
+    envs = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the parent made one already and has said what there was to say
+        for index in range(share.first, share.last):
+            progress[0] = index - share.first
+            try:
+                envs.append(share.recipe())
+            except Exception as error:
+                what = f"could not be made in a worker process: {type(error).__name__}: {error}"
+                raise EnvFault(share.spec.env_id, index, what) from error
+    return SyncEnvs(envs, share.spec, first_index=share.first, progress=progress)
+
+
+def _obey(envs: SyncEnvs, message: np.ndarray, *, discrete: bool) -> bytes:
+    count = int(message[1])
+    indices, values = message[2 : 2 + count].astype(np.int64).tolist(), message[2 + count :]
+    if message[0] == RESET:
+        rows = envs.reset(indices, values.astype(np.int64).tolist()).astype(np.float64)
+    else:
+        actions = values.astype(np.int64) if discrete else values.astype(np.float32).reshape(count, -1)
+        done = envs.step_some(indices, actions)
+        rows = np.column_stack([done.rewards, done.terminated, done.truncated, done.obs])
+    return np.concatenate([[DONE], rows.ravel()]).tobytes()
+
+
+def _end_with_parent() -> None:
+    # a worker inside a step that hangs does not see its pipe close
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)

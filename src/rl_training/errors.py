@@ -1,0 +1,74 @@
+"""Every error this library raises on purpose: one family, so that one `except` is enough.
+
+A message says what was given, what is possible and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+
+class RLTrainingError(Exception):
+    """Base of the family."""
+
+
+class ConfigError(RLTrainingError, ValueError):
+    """A setting is unknown, of the wrong type, out of range, or contradicts another."""
+
+
+class EnvError(RLTrainingError, RuntimeError):
+    """An environment could not be made, raised, or returned something no environment should."""
+
+
+class UnsupportedSpace(EnvError, TypeError):  # noqa: N818 (the public name)
+    """The environment works, but this algorithm cannot learn in its spaces."""
+
+
+class DatasetError(RLTrainingError, ValueError):
+    """Offline data cannot be used as it is."""
+
+
+class CheckpointError(RLTrainingError, ValueError):
+    """A checkpoint is missing, damaged, foreign or does not fit."""
+
+
+class RunBusyError(RLTrainingError, RuntimeError):
+    """Another process is working in this run directory."""
+
+
+class NumericsError(RLTrainingError, ArithmeticError):
+    """Training produced a number that is not finite."""
+
+
+class MissingExtraError(RLTrainingError, ImportError):
+    """An optional dependency is needed for what was asked."""
+
+    def __init__(self, package: str, *, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs the package {package!r}; install it with: pip install 'rl-training[{extra}]'")
+
+
+class TrainingInterrupted(KeyboardInterrupt):  # noqa: N818 (it is an interrupt, not an error)
+    """A signal ended training after its current turn; everything up to there is saved.
+
+    It derives from KeyboardInterrupt so that a notebook or script stops as after any Ctrl-C.
+    """
+
+    def __init__(self, message: str, *, signum: int, result: Any) -> None:
+        super().__init__(message)
+        self.signum = signum
+        self.result = result
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that looks most like `name`, if any looks like it at all."""
+    matches = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return matches[0] if matches else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A clause to put behind an error message: the nearest known name, or all of them."""
+    names = sorted(known)
+    match = nearest(name, names)
+    return f"; did you mean {match!r}?" if match else f"; there are: {', '.join(names)}"

@@ -1,0 +1,142 @@
+"""TrainConfig: everything that decides what a run does, checked before any work is done."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import ValidationInfo, field_validator
+
+from rl_training.errors import ConfigError, did_you_mean, nearest
+from rl_training.options import load_options_class
+from rl_training.options._words import given_words, plain
+from rl_training.options.base import CommonOptions, Options, OptionsError, Problem, option
+
+_DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9][0-9]*))?")
+
+
+class TrainConfig(Options):
+    """One run, completely described. Knows the algorithm's settings (`options`), but no environment, file or device."""
+
+    noun: ClassVar[str] = "the config"
+
+    algo: str = option(..., "Name of the algorithm, as `rl-training list` shows it.", words="name of an algorithm")
+    env_id: str = option(..., "Gymnasium id of the environment.", min_length=1)
+    seed: int = option(..., "Everything random in the run follows from it.", ge=0, lt=2**32)
+    total_timesteps: int = option(..., "Environment steps of the whole run, over all environments.", ge=1)
+    output_dir: Path = option(..., "Folder in which the run makes its own directory.")
+    execution_backend: Literal["local_sync", "local_async", "ray"] = option(
+        "local_sync", "Where environments run: in this process, in processes of their own, or on a Ray cluster."
+    )
+    device: str = option(
+        "auto", "Where networks live; auto takes a GPU if there is one.", words="'auto', 'cpu', 'cuda' or 'cuda:N'"
+    )
+    num_envs: int = option(1, "Environments stepped side by side.", ge=1)
+    num_threads: int | None = option(None, "Torch's threads; none means the algorithm's own default.", ge=1)
+    eval_episodes: int = option(5, "Episodes in each evaluation; 0 means no evaluation.", ge=0)
+    log_interval: int = option(1_000, "Environment steps between two lines of metrics.", ge=1)
+    checkpoint_interval: int = option(10_000, "Environment steps between two checkpoints.", ge=1)
+    keep_checkpoints: int = option(3, "Newest checkpoints that are kept; the best and the last always are.", ge=1)
+    tags: tuple[str, ...] = option((), "Words to find the run by.")
+    benchmark: dict[str, Any] = option({}, "Notes for benchmark reports; training does not look at them.")
+    algo_kwargs: dict[str, Any] = option({}, "The algorithm's own options, as `rl-training show ALGO` lists them.")
+    env_kwargs: dict[str, Any] = option({}, "Arguments for the environment, such as max_episode_steps.")
+
+    @cached_property
+    def options(self) -> CommonOptions:
+        """The algorithm's typed settings, defaults filled in."""
+        return load_options_class(self.algo).from_kwargs(self.algo_kwargs)
+
+    @property
+    def threads(self) -> int:
+        """The number of torch threads this run uses."""
+        return self.options.default_num_threads if self.num_threads is None else self.num_threads
+
+    def resolved(self) -> TrainConfig:
+        """The same run with every default written out, so that it stays the same when defaults change."""
+        return self.replace(**self.to_dict() | {"algo_kwargs": self.options.to_dict(), "num_threads": self.threads})
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TrainConfig:
+        """The inverse of `to_dict`."""
+        return cls.from_kwargs(values, path="")
+
+    def to_yaml(self) -> str:
+        """A config file that loads as this config."""
+        from rl_training.experiment.yaml_loader import dump_yaml
+
+        return dump_yaml(self.to_dict())
+
+    @classmethod
+    def unknown_key(cls, key: str, given: Mapping[str, Any]) -> str:
+        """The options of the algorithm are often written one level too high: say so rather than name a lookalike."""
+        known = _known_options(given.get("algo"))
+        if key in known:
+            return f"the config has no option {key!r}, but {given['algo']} has: write algo_kwargs.{key}"
+        match = nearest(key, cls.model_fields) or nearest(key, known)
+        if match in known:
+            return f"the config has no option {key!r}; did you mean 'algo_kwargs.{match}'?"
+        return super().unknown_key(key, given)
+
+    @field_validator("output_dir", mode="before")
+    @classmethod
+    def _to_path(cls, value: Any) -> Any:
+        if value == "":
+            raise ConfigError("given '' (str); possible: path; write '.' for the current folder")
+        return Path(value) if isinstance(value, str) else value
+
+    @field_validator("algo")
+    @classmethod
+    def _has_options(cls, value: str) -> str:
+        load_options_class(value)
+        return value
+
+    @field_validator("device")
+    @classmethod
+    def _is_a_device(cls, value: str) -> str:
+        if not _DEVICE.fullmatch(value):
+            possible = ["auto", "cpu", "cuda", "cuda:0"]
+            raise ConfigError(f"given {given_words(value)}; possible: auto, cpu, cuda or cuda:N{did_you_mean(value, possible)}")
+        return value
+
+    @field_validator("benchmark", "algo_kwargs", "env_kwargs", mode="before")
+    @classmethod
+    def _to_plain(cls, value: Any) -> Any:
+        """A copy in JSON's types: what a checkpoint gives back is then what this run used."""
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            return value
+        return {key: _plain_item(key, item) for key, item in value.items()}
+
+    @field_validator("algo_kwargs")
+    @classmethod
+    def _fit_the_algorithm(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if "algo" not in info.data:  # its own error is reported already
+            return value
+        options_class = load_options_class(info.data["algo"])
+        misplaced = value.keys() & (cls.model_fields.keys() - options_class.model_fields.keys())
+        text = "{} has no option {!r}; it is one of the config: write it beside algo_kwargs, not in it"
+        problems = [Problem((key,), text.format(options_class.algo, key)) for key in sorted(misplaced)]
+        try:
+            options_class.from_kwargs({key: item for key, item in value.items() if key not in misplaced}, path="")
+        except OptionsError as error:
+            problems += error.problems
+        if problems:
+            raise OptionsError(problems)
+        return value
+
+
+def _plain_item(key: str, value: Any) -> Any:
+    try:
+        return plain(value)
+    except ConfigError as error:
+        raise OptionsError([Problem((key,), str(error))]) from None
+
+
+def _known_options(algo: Any) -> set[str]:
+    try:
+        return set(load_options_class(algo).model_fields)
+    except ConfigError:
+        return set()

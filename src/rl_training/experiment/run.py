@@ -1,0 +1,298 @@
+"""A run on disk: its configuration, its metrics, its checkpoints; and how to find the checkpoint that somebody means."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, did_you_mean
+from rl_training.experiment.checkpoint import CheckpointState, read_header, save_checkpoint, verify_checkpoint
+from rl_training.experiment.files import PARTIAL_SUFFIX, reason, write_text
+from rl_training.experiment.lock import RunLock
+from rl_training.experiment.metadata import append_resume, numeric_environment, read_metadata, run_metadata, write_metadata
+from rl_training.experiment.run_logger import MetricsSink, RunLogger
+
+logger = logging.getLogger(__name__)
+
+_STEP_FILE = re.compile(r"step_(\d{9,})\.safetensors")
+_ASIDE_SUFFIX = ".aside"
+
+
+class RunConfig(Protocol):
+    """What a run directory needs to know of a configuration."""
+
+    @property
+    def algo(self) -> str: ...
+    @property
+    def env_id(self) -> str: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def output_dir(self) -> str | Path: ...
+    def to_yaml(self) -> str: ...
+
+
+class Run:
+    """A run directory that this process, and no other, works in until `close`."""
+
+    def __init__(self, directory: Path, lock: RunLock, *, sinks: Iterable[MetricsSink] = ()) -> None:
+        self.directory = directory
+        self._lock = lock
+        self._logger = RunLogger(directory, sinks=sinks)
+        self._environment = numeric_environment()
+        # a run begun from another's checkpoint counts on from that history, but does not hold it
+        self._lines_elsewhere = int(read_metadata(directory).get("history_lines_elsewhere", 0))
+        self.best_score = _best_score(directory / "checkpoints" / "best.safetensors")
+
+    @classmethod
+    def create(cls, config: RunConfig, *, suffix: str | None = None, sinks: Iterable[MetricsSink] = ()) -> Run:
+        """Begin a new directory; one that exists is never written into."""
+        directory = _make_directory(config, suffix)
+        lock = RunLock(directory)
+        try:
+            (directory / "checkpoints").mkdir()
+            write_text(directory / "config.yaml", config.to_yaml())
+            write_metadata(directory, {**run_metadata(), "exact": True, "resume_history": []})
+            return cls(directory, lock, sinks=sinks)
+        except BaseException as error:
+            lock.release()
+            if isinstance(error, OSError):
+                raise RLTrainingError(f"{directory}: the run cannot be begun: {reason(error)}") from error
+            raise
+
+    @classmethod
+    def open(cls, directory: str | Path, *, sinks: Iterable[MetricsSink] = ()) -> Run:
+        """Go on in a directory that `create` made."""
+        directory = Path(directory)
+        if not (directory / "config.yaml").is_file():
+            raise CheckpointError(f"{directory}: is not a run directory: there is no config.yaml in it")
+        lock = RunLock(directory)
+        try:
+            (directory / "checkpoints").mkdir(exist_ok=True)
+            return cls(directory, lock, sinks=sinks)
+        except BaseException as error:
+            lock.release()
+            if isinstance(error, OSError):
+                raise RLTrainingError(f"{directory}: the run cannot go on: {reason(error)}") from error
+            raise
+
+    @property
+    def num_lines(self) -> int:
+        """How many lines the metrics history has."""
+        return self._logger.num_lines
+
+    @property
+    def history_lines(self) -> int:
+        """How many lines there are since training began, in whichever run directories."""
+        return self._lines_elsewhere + self.num_lines
+
+    def continue_history(self, lines: int) -> None:
+        """Go on after line `lines` since training began: drop later ones here, or note that the earlier are elsewhere."""
+        if self.num_lines == 0 and self._lines_elsewhere == 0 and not self.checkpoints():
+            self._lines_elsewhere = lines
+            self._note(history_lines_elsewhere=lines)
+        else:
+            self.cut_history(lines - self._lines_elsewhere)
+
+    def checkpoint_metadata(self) -> dict[str, Any]:
+        """What a checkpoint should know of the software that wrote it."""
+        return {"environment": self._environment}
+
+    def note_resume(self, *, step: int, differences: list[str]) -> None:
+        append_resume(self.directory, {"step": step, "differences": differences})
+
+    def note_inexact(self) -> None:
+        """From here on the run is not, bit for bit, what an uninterrupted one would have been."""
+        self._note(exact=False)
+
+    def _note(self, **values: Any) -> None:
+        write_metadata(self.directory, {**read_metadata(self.directory), **values})
+
+    def log(self, metrics: Mapping[str, Any], *, step: int) -> None:
+        """Append one line to the history."""
+        self._logger.log_metrics(metrics, step=step)
+
+    def cut_history(self, num_lines: int) -> None:
+        """Forget what was logged after the checkpoint that is resumed, so that one joined history results."""
+        self._logger.cut(num_lines)
+
+    def save_checkpoint(self, state: CheckpointState, *, step: int, keep: int) -> Path:
+        """Write the checkpoint of a step, then remove all but the last `keep`."""
+        self._require_directory()
+        self._logger.sync()  # the checkpoint knows how many lines there are: they must not be lost when it is not
+        path = save_checkpoint(self.directory / "checkpoints" / f"step_{step:09d}.safetensors", state)
+        self._tidy(step, max(keep, 1))
+        return path
+
+    def save_best(self, state: CheckpointState, *, score: float, step: int) -> Path:
+        """Write the policy alone, to act with and not to resume from."""
+        self._require_directory()
+        metadata = {**state.metadata, "kind": "policy", "score": score, "step": step}
+        policy = replace(state, buffer_state={}, trainer_state={}, metadata=metadata)
+        path = save_checkpoint(self.directory / "checkpoints" / "best.safetensors", policy)
+        self.best_score = score
+        return path
+
+    def checkpoints(self) -> list[Path]:
+        """Newest first; the best policy is not among them."""
+        return _step_files(self.directory / "checkpoints")
+
+    def close(self) -> None:
+        """Write what waits and let others in; a second call does nothing."""
+        try:
+            self._logger.close()
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _require_directory(self) -> None:
+        if not self._lock.in_place:
+            raise CheckpointError(
+                f"{self.directory}: nothing can be saved: the run directory was removed or replaced, or is closed"
+            )
+
+    def _tidy(self, step: int, keep: int) -> None:
+        """Failing to remove a file is no reason to stop a run."""
+        folder = self.directory / "checkpoints"
+        past = [path for path in self.checkpoints() if _step_of(path) <= step]
+        for path in [path for path in self.checkpoints() if _step_of(path) > step]:
+            # the run went on from an earlier checkpoint: these are of a future that did not happen, but may be dear to someone
+            logger.warning("%s: is later than the checkpoint just saved; set aside with the ending %s", path, _ASIDE_SUFFIX)
+            with suppress(OSError):
+                path.replace(path.with_name(path.name + _ASIDE_SUFFIX))
+        aside = sorted(folder.glob(f"step_*{_ASIDE_SUFFIX}"), reverse=True)
+        # we hold the lock, so whoever began a partial file is dead
+        for path in [*past[keep:], *aside[keep:], *folder.glob(f"*{PARTIAL_SUFFIX}")]:
+            with suppress(OSError):
+                path.unlink()
+
+
+def latest_good_checkpoint(run_dir: str | Path, *, parts: Iterable[str] | None = None) -> tuple[Path, list[str]]:
+    """The newest checkpoint that verifies, and a line about each newer one that does not."""
+    folder = _checkpoint_folder(Path(run_dir))
+    parts = None if parts is None else tuple(parts)
+    skipped: list[str] = []
+    for path in _step_files(folder):
+        error = _damage(path, parts)
+        if error is None:
+            return path, skipped
+        skipped.append(str(error))
+    if skipped:
+        raise CheckpointError(f"{folder}: none of its {len(skipped)} checkpoints can be read:\n  " + "\n  ".join(skipped))
+    raise CheckpointError(f"{folder}: there is no checkpoint in it")
+
+
+def resolve_checkpoint(path: str | Path, *, parts: Iterable[str] | None = None) -> Path:
+    """The checkpoint meant by a file, a run directory or its `checkpoints` folder; `parts` of it have been verified."""
+    path = Path(path)
+    parts = None if parts is None else tuple(parts)
+    if path.is_dir():
+        found, skipped = latest_good_checkpoint(path, parts=parts)
+        for line in skipped:
+            logger.warning("skipped, an older checkpoint is used: %s", line)
+        return found
+    if not path.exists():
+        raise CheckpointError(f"{path}: there is no such file or folder{_near(path)}")
+    error = _damage(path, parts)
+    if error is not None:
+        good = next((other for other in _step_files(path.parent) if _damage(other, parts) is None), None)
+        raise CheckpointError(f"{error}. The newest good checkpoint beside it: {good}") if good else error
+    return path
+
+
+def run_directory_of(checkpoint: str | Path) -> Path | None:
+    """The run a checkpoint file lies in; None for one that was copied elsewhere."""
+    folder = Path(checkpoint).absolute().parent
+    return folder.parent if folder.name == "checkpoints" and (folder.parent / "config.yaml").is_file() else None
+
+
+def _best_score(path: Path) -> float:
+    try:
+        score = read_header(path).metadata.get("score") if path.exists() else None
+    except CheckpointError as error:
+        logger.warning("the best policy so far is lost: %s", error)
+        return -math.inf
+    return float(score) if isinstance(score, int | float) else -math.inf
+
+
+def _damage(path: Path, parts: tuple[str, ...] | None) -> CheckpointError | None:
+    try:
+        verify_checkpoint(path, parts=parts)
+    except CheckpointError as error:
+        return error
+    return None
+
+
+def _make_directory(config: RunConfig, suffix: str | None) -> Path:
+    if suffix is not None and not re.fullmatch(r"[\w.-]{1,100}", suffix):
+        raise ConfigError(f"run suffix {suffix!r}: takes up to 100 letters, digits, '.', '_' and '-'")
+    # "ALE/Pong-v5" and "module:Env-v0" are no file names
+    env_id = re.sub(r"[^A-Za-z0-9._-]+", "-", config.env_id)[:100]
+    stem = f"{config.algo}__{env_id}__seed{config.seed}__"
+    now = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    for number in count(1):
+        ending = suffix or (now if number == 1 else f"{now}-{number}")
+        directory = Path(config.output_dir) / (stem + ending)
+        try:
+            directory.mkdir(parents=True)
+        except FileExistsError as error:
+            if suffix is not None:
+                raise ConfigError(
+                    f"{directory}: exists and is never overwritten; resume it or give another run suffix"
+                ) from error
+        except OSError as error:
+            raise ConfigError(
+                f"output_dir {str(config.output_dir)!r}: {directory.name} cannot be made: {reason(error)}"
+            ) from error
+        else:
+            return directory
+    raise AssertionError("count ends never")
+
+
+def _step_of(path: Path) -> int:
+    match = _STEP_FILE.fullmatch(path.name)
+    return int(match[1]) if match else -1
+
+
+def _step_files(folder: Path) -> list[Path]:
+    try:
+        return sorted((path for path in folder.iterdir() if _step_of(path) >= 0), key=_step_of, reverse=True)
+    except OSError as error:
+        raise CheckpointError(f"{folder}: cannot be read: {reason(error)}") from error
+
+
+def _checkpoint_folder(directory: Path) -> Path:
+    if (directory / "checkpoints").is_dir():
+        return directory / "checkpoints"
+    if not directory.is_dir():
+        raise CheckpointError(f"{directory}: there is no such folder{_near(directory)}")
+    if directory.name != "checkpoints" and not _step_files(directory):
+        runs = sorted(path.parent.name for path in directory.glob("*/checkpoints"))
+        known = f"; it holds the runs {', '.join(runs[:10])}" if runs else ""
+        raise CheckpointError(f"{directory}: is neither a run directory nor a folder of checkpoints{known}")
+    return directory
+
+
+def _near(path: Path) -> str:
+    """A clause on what there is instead."""
+    parent = next((folder for folder in path.parents if folder.is_dir()), Path())
+    try:
+        entries = sorted(parent.iterdir())
+    except OSError:
+        return ""
+    names = [entry.name for entry in entries if entry.suffix == ".safetensors" or (entry / "checkpoints").is_dir()]
+    return f"; in {parent}{did_you_mean(path.name, names[-10:])}" if names else ""

@@ -1,0 +1,275 @@
+"""Multi-layer perceptrons whose parameters are views of one flat vector, with a backward pass of their own.
+
+Adam, Polyak averaging, gradient clipping and evolution then act on one tensor, and a hot learner needs no
+autograd: `run` keeps a tape, `backward` fills the gradient vector. `forward` is the same network under
+autograd, which tests hold the explicit pass against.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+ACTIVATIONS = ("tanh", "relu", "silu")
+LAYER_NORM_EPS = 1e-5
+
+
+class Layer(NamedTuple):
+    """One layer's parameters; `gain` and `shift` belong to the layer norm and are None without one."""
+
+    weight: Tensor  # (in, out), or (members, in, out)
+    bias: Tensor  # (out,), or (members, 1, out)
+    gain: Tensor | None
+    shift: Tensor | None
+
+
+class LayerTape(NamedTuple):
+    """What the backward pass of one layer needs to know of the forward pass."""
+
+    inputs: Tensor
+    pre_norm: Tensor | None
+    mean: Tensor | None
+    rstd: Tensor | None
+    pre_activation: Tensor | None  # kept only where the activation's derivative is not a function of its output
+    output: Tensor
+
+
+Tape = list[LayerTape]
+
+
+class MLPLayout:
+    """The shape of a network, apart from its numbers: sizes, activation, and how a flat vector is cut into layers.
+
+    With `members` the network is that many independent networks of the same shape, evaluated together by
+    batched matrix products; outputs then have a leading axis of that length.
+    """
+
+    def __init__(
+        self, sizes: Sequence[int], *, members: int | None = None, activation: str = "tanh", layer_norm: bool = False
+    ) -> None:
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation {activation!r} is none of {', '.join(ACTIVATIONS)}")
+        self.sizes, self.members, self.activation, self.layer_norm = tuple(sizes), members, activation, layer_norm
+        self.shapes = [self._layer_shapes(i) for i in range(len(self.sizes) - 1)]
+        self.num_parameters = sum(math.prod(shape) for shapes in self.shapes for shape in shapes)
+
+    def _layer_shapes(self, index: int) -> list[tuple[int, ...]]:
+        n_in, n_out = self.sizes[index], self.sizes[index + 1]
+        hidden = index < len(self.sizes) - 2
+        row = (n_out,) if self.members is None else (self.members, 1, n_out)
+        weight = (n_in, n_out) if self.members is None else (self.members, n_in, n_out)
+        return [weight, row] + ([row, row] if self.layer_norm and hidden else [])
+
+    def layers(self, flat: Tensor) -> list[Layer]:
+        """`flat` cut into layers, without copying."""
+        layers, start = [], 0
+        for shapes in self.shapes:
+            parts: list[Tensor] = []
+            for shape in shapes:
+                end = start + math.prod(shape)
+                parts.append(flat[start:end].view(shape))
+                start = end
+            gain, shift = parts[2:] if len(parts) == 4 else (None, None)
+            layers.append(Layer(parts[0], parts[1], gain, shift))
+        return layers
+
+    @torch.no_grad()
+    def initialize(self, flat: Tensor, *, gains: Sequence[float] | None = None) -> None:
+        """Orthogonal weights with the given gain per layer and zero biases; without gains, torch's Linear default."""
+        for i, layer in enumerate(self.layers(flat)):
+            if gains is None:
+                bound = 1.0 / math.sqrt(layer.weight.shape[-2])
+                layer.weight.uniform_(-bound, bound)
+                layer.bias.uniform_(-bound, bound)
+            else:
+                for weight in layer.weight.view(-1, *layer.weight.shape[-2:]):
+                    weight.copy_(_orthogonal(weight.shape[0], weight.shape[1]) * gains[i])
+                layer.bias.zero_()
+            if layer.gain is not None and layer.shift is not None:
+                layer.gain.fill_(1.0)
+                layer.shift.zero_()
+
+    def forward(self, layers: Sequence[Layer], x: Tensor) -> Tensor:
+        """The output for `x` (batch, in), differentiable by autograd."""
+        h = self._spread(x)
+        for i, layer in enumerate(layers):
+            h = h @ layer.weight + layer.bias
+            if i < len(layers) - 1:
+                if layer.gain is not None and layer.shift is not None:
+                    h = F.layer_norm(h, h.shape[-1:], eps=LAYER_NORM_EPS) * layer.gain + layer.shift
+                h = _activate(h, self.activation)
+        return h
+
+    @torch.no_grad()
+    def run(self, layers: Sequence[Layer], x: Tensor) -> tuple[Tensor, Tape]:
+        """The same output, and the tape that `backward` reads."""
+        affine = torch.addmm if self.members is None else torch.baddbmm
+        h, tape = self._spread(x), []
+        for i, layer in enumerate(layers):
+            inputs, h = h, affine(layer.bias, h, layer.weight)
+            pre_norm = mean = rstd = pre_activation = None
+            if i < len(layers) - 1:
+                if layer.gain is not None and layer.shift is not None:
+                    pre_norm = h
+                    h, mean, rstd = torch.native_layer_norm(h, h.shape[-1:], None, None, LAYER_NORM_EPS)
+                    h = torch.addcmul(layer.shift, h, layer.gain)
+                if self.activation == "silu":
+                    pre_activation, h = h, F.silu(h)
+                else:
+                    h = h.tanh_() if self.activation == "tanh" else h.relu_()
+            tape.append(LayerTape(inputs, pre_norm, mean, rstd, pre_activation, h))
+        return h, tape
+
+    @torch.no_grad()
+    def infer(self, layers: Sequence[Layer], x: Tensor) -> Tensor:
+        """The same output, with nothing kept."""
+        return self.run(layers, x)[0]
+
+    @torch.no_grad()
+    def backward(self, layers: Sequence[Layer], gradients: Sequence[Layer], tape: Tape, gradient: Tensor) -> None:
+        """Write into `gradients` the gradient of whatever has `gradient` at the output."""
+        matmul = torch.mm if self.members is None else torch.bmm
+        keep = self.members is not None
+        for i in reversed(range(len(layers))):
+            if i < len(layers) - 1:
+                gradient = self._through_hidden(layers[i], gradients[i], tape[i], gradient)
+            matmul(tape[i].inputs.mT, gradient, out=gradients[i].weight)
+            torch.sum(gradient, dim=-2, keepdim=keep, out=gradients[i].bias)
+            if i:
+                gradient = matmul(gradient, layers[i].weight.mT)
+
+    @torch.no_grad()
+    def input_gradient(self, layers: Sequence[Layer], tape: Tape, gradient: Tensor, *, start: int = 0) -> Tensor:
+        """The gradient at the network's inputs from column `start` on; the parameters are taken as fixed."""
+        matmul = torch.mm if self.members is None else torch.bmm
+        for i in reversed(range(len(layers))):
+            if i < len(layers) - 1:
+                gradient = self._through_hidden(layers[i], None, tape[i], gradient)
+            weight = layers[i].weight if i else layers[i].weight[..., start:, :]
+            gradient = matmul(gradient, weight.mT)
+        return gradient
+
+    def _through_hidden(self, layer: Layer, gradients: Layer | None, tape: LayerTape, gradient: Tensor) -> Tensor:
+        """Back through a hidden layer's activation and norm."""
+        if self.activation == "tanh":
+            gradient = torch.ops.aten.tanh_backward(gradient, tape.output)
+        elif self.activation == "relu":
+            gradient = torch.ops.aten.threshold_backward(gradient, tape.output, 0)
+        else:
+            gradient = torch.ops.aten.silu_backward(gradient, tape.pre_activation)
+        if layer.gain is None or tape.pre_norm is None:
+            return gradient
+        if gradients is not None and gradients.gain is not None and gradients.shift is not None:
+            keep = self.members is not None
+            normed = (tape.pre_norm - tape.mean) * tape.rstd
+            torch.sum(gradient * normed, dim=-2, keepdim=keep, out=gradients.gain)
+            torch.sum(gradient, dim=-2, keepdim=keep, out=gradients.shift)
+        through: Tensor = torch.ops.aten.native_layer_norm_backward(
+            gradient * layer.gain, tape.pre_norm, tape.pre_norm.shape[-1:], tape.mean, tape.rstd, None, None, [True, False, False]
+        )[0]
+        return through
+
+    def _spread(self, x: Tensor) -> Tensor:
+        return x if self.members is None or x.dim() == 3 else x.expand(self.members, *x.shape)
+
+
+class FlatModule(nn.Module):
+    """A module with one parameter, `flat`, which named parts share: networks (`MLPLayout`) and plain vectors (their length).
+
+    `gradient` is a vector of the same length that explicit backward passes write into. Views are made anew
+    when the storage has moved (`.to(device)`, `copy.deepcopy`), so they cannot go stale.
+    """
+
+    def __init__(self, parts: dict[str, MLPLayout | int]) -> None:
+        super().__init__()
+        self.parts = parts
+        self._bounds: dict[str, tuple[int, int]] = {}
+        start = 0
+        for name, part in parts.items():
+            end = start + (part if isinstance(part, int) else part.num_parameters)
+            self._bounds[name] = (start, end)
+            start = end
+        self.flat = nn.Parameter(torch.zeros(start))
+        self._cache: tuple[int, Tensor, dict[str, list[Layer]], dict[str, list[Layer]]] | None = None
+
+    def vector(self, name: str) -> Tensor:
+        """The slice of `flat` that belongs to a part."""
+        start, end = self._bounds[name]
+        return self.flat[start:end]
+
+    def layers(self, name: str) -> list[Layer]:
+        """A network's layers as views of `flat` outside of autograd."""
+        return self._views()[2][name]
+
+    def gradient_layers(self, name: str) -> list[Layer]:
+        """The same views of `gradient`."""
+        return self._views()[3][name]
+
+    def gradient_vector(self, name: str) -> Tensor:
+        start, end = self._bounds[name]
+        return self.gradient[start:end]
+
+    @property
+    def gradient(self) -> Tensor:
+        """What the last explicit backward pass wrote."""
+        return self._views()[1]
+
+    def _views(self) -> tuple[int, Tensor, dict[str, list[Layer]], dict[str, list[Layer]]]:
+        pointer = self.flat.data_ptr()
+        if self._cache is None or self._cache[0] != pointer:
+            data, gradient = self.flat.data, torch.zeros_like(self.flat.data)
+            nets = {name: part for name, part in self.parts.items() if isinstance(part, MLPLayout)}
+            cut = [{name: net.layers(v[slice(*self._bounds[name])]) for name, net in nets.items()} for v in (data, gradient)]
+            self._cache = (pointer, gradient, cut[0], cut[1])
+        return self._cache
+
+    def __getstate__(self) -> dict[str, object]:
+        # a deep copy makes views of its own vector: copied views would hang in the air
+        return {**self.__dict__, "_cache": None}
+
+
+class FlatMLP(FlatModule):
+    """A single network (or `members` of them side by side) as a module."""
+
+    def __init__(
+        self, sizes: Sequence[int], *, members: int | None = None, activation: str = "tanh", layer_norm: bool = False
+    ) -> None:
+        layout = MLPLayout(sizes, members=members, activation=activation, layer_norm=layer_norm)
+        super().__init__({"net": layout})
+        self.layout = layout
+        self.layout.initialize(self.flat.data)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layout.forward(self.layout.layers(self.flat), x)
+
+    def run(self, x: Tensor) -> tuple[Tensor, Tape]:
+        return self.layout.run(self.layers("net"), x)
+
+    def infer(self, x: Tensor) -> Tensor:
+        return self.layout.infer(self.layers("net"), x)
+
+    def backward(self, tape: Tape, gradient: Tensor) -> None:
+        self.layout.backward(self.layers("net"), self.gradient_layers("net"), tape, gradient)
+
+    def input_gradient(self, tape: Tape, gradient: Tensor, *, start: int = 0) -> Tensor:
+        return self.layout.input_gradient(self.layers("net"), tape, gradient, start=start)
+
+
+def _activate(x: Tensor, activation: str) -> Tensor:
+    if activation == "tanh":
+        return x.tanh()
+    return x.relu() if activation == "relu" else F.silu(x)
+
+
+def _orthogonal(n_in: int, n_out: int) -> Tensor:
+    """A random (n_in, n_out) matrix with orthonormal rows or columns, whichever are fewer."""
+    tall = torch.randn(max(n_in, n_out), min(n_in, n_out))
+    q, r = torch.linalg.qr(tall)
+    q = q * r.diagonal().sign()  # makes the distribution uniform
+    return q if n_in >= n_out else q.mT
+

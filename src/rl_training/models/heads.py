@@ -1,0 +1,91 @@
+"""From a network's outputs to a distribution over actions: categorical or diagonal Gaussian.
+
+Each head gives log-probability and entropy, and how their gradients reach the outputs, written down.
+Not torch.distributions: constructing and validating one costs more than a small network.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+class PolicyOutput(NamedTuple):
+    """What a policy with a value function says of a batch; each has the batch's length."""
+
+    actions: Tensor
+    logprobs: Tensor
+    values: Tensor
+    entropy: Tensor
+
+
+class Categorical:
+    """Over `logits` (batch, actions)."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self.log_probabilities = logits.log_softmax(-1)
+
+    def sample(self) -> Tensor:
+        # the race of exponentials: the same distribution as torch.multinomial at a fraction of its cost
+        race = torch.empty_like(self.log_probabilities).exponential_()
+        return (self.log_probabilities - race.log_()).argmax(-1)
+
+    def mode(self) -> Tensor:
+        return self.log_probabilities.argmax(-1)
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        return self.log_probabilities.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        return -(self.log_probabilities.exp() * self.log_probabilities).sum(-1)
+
+    def kl_from(self, teacher: Categorical) -> Tensor:
+        """KL(teacher ‖ self), per row."""
+        return (teacher.log_probabilities.exp() * (teacher.log_probabilities - self.log_probabilities)).sum(-1)
+
+    def output_gradient(self, actions: Tensor, d_logprobs: Tensor, d_entropy: Tensor) -> Tensor:
+        """The gradient at the logits of whatever has these gradients at `log_prob(actions)` and `entropy()`."""
+        logp = self.log_probabilities
+        p = logp.exp()
+        chosen = F.one_hot(actions.long(), p.shape[-1]).to(p.dtype)
+        entropy = -(p * logp).sum(-1, keepdim=True)
+        return d_logprobs.unsqueeze(-1) * (chosen - p) - d_entropy.unsqueeze(-1) * p * (logp + entropy)
+
+
+class DiagonalGaussian:
+    """Independent normals around `mean` (batch, actions) with a `log_std` (actions,) that no state moves."""
+
+    def __init__(self, mean: Tensor, log_std: Tensor) -> None:
+        self.mean, self.log_std = mean, log_std
+
+    def sample(self) -> Tensor:
+        return self.mean + self.log_std.exp() * torch.randn_like(self.mean)
+
+    def mode(self) -> Tensor:
+        return self.mean
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        z = (actions - self.mean) * (-self.log_std).exp()
+        return (-0.5 * z.square() - self.log_std - HALF_LOG_2PI).sum(-1)
+
+    def entropy(self) -> Tensor:
+        return (self.log_std + 0.5 + HALF_LOG_2PI).sum(-1).expand(self.mean.shape[:-1])
+
+    def kl_from(self, teacher: DiagonalGaussian) -> Tensor:
+        """KL(teacher ‖ self), per row."""
+        variance_ratio = (2 * (teacher.log_std - self.log_std)).exp()
+        distance = (teacher.mean - self.mean).square() * (-2 * self.log_std).exp()
+        return (0.5 * (variance_ratio + distance - 1) + self.log_std - teacher.log_std).sum(-1)
+
+    def output_gradient(self, actions: Tensor, d_logprobs: Tensor, d_entropy: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradients at `mean` and `log_std` of whatever has these at `log_prob(actions)` and `entropy()`."""
+        inverse_std = (-self.log_std).exp()
+        z = (actions - self.mean) * inverse_std
+        d_rows = d_logprobs.unsqueeze(-1)
+        return d_rows * z * inverse_std, (d_rows * (z.square() - 1)).sum(0) + d_entropy.sum()

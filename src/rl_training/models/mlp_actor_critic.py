@@ -1,0 +1,101 @@
+"""A policy and a value function that share nothing but their vector of parameters (PPO)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rl_training.models.flat_mlp import FlatModule, MLPLayout, Tape
+from rl_training.models.heads import Categorical, DiagonalGaussian, PolicyOutput
+
+
+class ActorCriticPass(NamedTuple):
+    """One explicit forward pass, and what its backward pass needs."""
+
+    distribution: Categorical | DiagonalGaussian
+    values: Tensor
+    policy_tape: Tape
+    value_tape: Tape
+
+
+class MLPActorCritic(FlatModule):
+    """Categorical or diagonal-Gaussian policy beside a value network; orthogonal initialisation √2 / 0.01 / 1.
+
+    Gaussian actions are unbounded; whoever steps the environment clips them (`EnvSpec.to_env`).
+    """
+
+    def __init__(
+        self,
+        obs_dim: int,
+        action_dim: int,
+        hidden_sizes: Sequence[int] = (64, 64),
+        *,
+        discrete: bool = True,
+        activation: str = "tanh",
+        log_std_init: float = 0.0,
+    ) -> None:
+        policy = MLPLayout((obs_dim, *hidden_sizes, action_dim), activation=activation)
+        value = MLPLayout((obs_dim, *hidden_sizes, 1), activation=activation)
+        super().__init__({"policy": policy, "value": value, "log_std": 0 if discrete else action_dim})
+        self.obs_dim, self.action_dim, self.discrete = obs_dim, action_dim, discrete
+        self.policy_net, self.value_net = policy, value
+        hidden_gains = [math.sqrt(2)] * len(hidden_sizes)
+        policy.initialize(self.vector("policy").data, gains=[*hidden_gains, 0.01])
+        value.initialize(self.vector("value").data, gains=[*hidden_gains, 1.0])
+        self.vector("log_std").data.fill_(log_std_init)
+
+    def distribution(self, obs: Tensor) -> Categorical | DiagonalGaussian:
+        """The policy at `obs`, differentiable."""
+        return self._head(self.policy_net.forward(self.policy_net.layers(self.vector("policy")), obs))
+
+    def value(self, obs: Tensor) -> Tensor:
+        return self.value_net.forward(self.value_net.layers(self.vector("value")), obs).squeeze(-1)
+
+    def act(self, obs: Tensor, *, deterministic: bool = False) -> PolicyOutput:
+        """Actions for a batch, or for a single observation."""
+        single, obs = obs.dim() == 1, torch.atleast_2d(obs)
+        policy = self.distribution(obs)
+        actions = policy.mode() if deterministic else policy.sample()
+        output = PolicyOutput(actions, policy.log_prob(actions), self.value(obs), policy.entropy())
+        return PolicyOutput(*(column[0] for column in output)) if single else output
+
+    def evaluate_actions(self, obs: Tensor, actions: Tensor) -> PolicyOutput:
+        """What the policy now says of actions taken before."""
+        policy = self.distribution(obs)
+        return PolicyOutput(actions, policy.log_prob(actions), self.value(obs), policy.entropy())
+
+    @torch.no_grad()
+    def infer_policy(self, obs: Tensor) -> Categorical | DiagonalGaussian:
+        """The policy at `obs`, with nothing kept for a gradient."""
+        return self._head(self.policy_net.infer(self.layers("policy"), obs), self.vector("log_std").detach())
+
+    @torch.no_grad()
+    def infer_value(self, obs: Tensor) -> Tensor:
+        return self.value_net.infer(self.layers("value"), obs).squeeze(-1)
+
+    @torch.no_grad()
+    def run(self, obs: Tensor) -> ActorCriticPass:
+        """Policy and values, with the tapes for `backward`."""
+        outputs, policy_tape = self.policy_net.run(self.layers("policy"), obs)
+        values, value_tape = self.value_net.run(self.layers("value"), obs)
+        head = self._head(outputs, self.vector("log_std").detach())
+        return ActorCriticPass(head, values.squeeze(-1), policy_tape, value_tape)
+
+    @torch.no_grad()
+    def backward(self, done: ActorCriticPass, actions: Tensor, *, d_logprobs: Tensor, d_entropy: Tensor, d_values: Tensor) -> None:
+        """Fill `gradient` from the gradients at log-probabilities, entropies and values."""
+        d_outputs = done.distribution.output_gradient(actions, d_logprobs, d_entropy)
+        if isinstance(d_outputs, tuple):
+            d_outputs, d_log_std = d_outputs
+            self.gradient_vector("log_std").copy_(d_log_std)
+        self.policy_net.backward(self.layers("policy"), self.gradient_layers("policy"), done.policy_tape, d_outputs)
+        self.value_net.backward(self.layers("value"), self.gradient_layers("value"), done.value_tape, d_values.unsqueeze(-1))
+
+    def _head(self, outputs: Tensor, log_std: Tensor | None = None) -> Categorical | DiagonalGaussian:
+        if self.discrete:
+            return Categorical(outputs)
+        return DiagonalGaussian(outputs, self.vector("log_std") if log_std is None else log_std)

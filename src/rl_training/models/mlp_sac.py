@@ -1,0 +1,105 @@
+"""Squashed-Gaussian actor and an ensemble of Q functions (SAC, RLPD, CQL, MOPO's policy)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rl_training.models.flat_mlp import FlatMLP, Tape
+from rl_training.models.heads import HALF_LOG_2PI
+
+LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
+
+
+class SACSample(NamedTuple):
+    actions: Tensor  # (batch, action_dim) in [-1, 1]
+    logprobs: Tensor  # (batch,)
+
+
+class ActorPass(NamedTuple):
+    """One explicit forward pass of the actor, and what its backward pass needs."""
+
+    sample: SACSample
+    noise: Tensor
+    std: Tensor
+    raw_log_std: Tensor
+    tape: Tape
+
+
+class MLPSACModel(nn.Module):
+    """The actor and all critics; the critics are one batched network."""
+
+    def __init__(
+        self,
+        obs_dim: int,
+        action_dim: int,
+        hidden_sizes: Sequence[int] = (256, 256),
+        *,
+        num_critics: int = 2,
+        layer_norm: bool = False,
+        activation: str = "relu",
+    ) -> None:
+        super().__init__()
+        self.obs_dim, self.action_dim, self.num_critics = obs_dim, action_dim, num_critics
+        self.actor = FlatMLP((obs_dim, *hidden_sizes, 2 * action_dim), activation=activation)
+        self.critics = FlatMLP(
+            (obs_dim + action_dim, *hidden_sizes, 1), members=num_critics, activation=activation, layer_norm=layer_norm
+        )
+
+    def sample_actions(self, obs: Tensor, *, deterministic: bool = False) -> SACSample:
+        """Actions in [-1, 1] and their log-probabilities, for a batch or a single observation; differentiable."""
+        single, obs = obs.dim() == 1, torch.atleast_2d(obs)
+        mean, raw_log_std = self.actor(obs).chunk(2, dim=-1)
+        noise = torch.zeros_like(mean) if deterministic else torch.randn_like(mean)
+        sample, _ = _squash(mean, raw_log_std, noise)
+        return SACSample(sample.actions[0], sample.logprobs[0]) if single else sample
+
+    def q_values(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """One row per critic: shape (num_critics, batch), so that `q1, q2 = ...` works for two."""
+        x = torch.cat([torch.atleast_2d(obs), torch.atleast_2d(actions)], dim=-1)
+        q: Tensor = self.critics(x).squeeze(-1)
+        return q.squeeze(-1) if obs.dim() == 1 else q
+
+    @torch.no_grad()
+    def infer_actions(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
+        """Actions alone, for acting."""
+        mean, raw_log_std = self.actor.infer(obs).chunk(2, dim=-1)
+        if deterministic:
+            return mean.tanh()
+        return torch.addcmul(mean, raw_log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp(), torch.randn_like(mean)).tanh_()
+
+    @torch.no_grad()
+    def run_actor(self, obs: Tensor) -> ActorPass:
+        """Sample actions, keeping the tape for `backward_actor`."""
+        outputs, tape = self.actor.run(obs)
+        mean, raw_log_std = outputs.chunk(2, dim=-1)
+        noise = torch.randn_like(mean)
+        sample, std = _squash(mean, raw_log_std, noise)
+        return ActorPass(sample, noise, std, raw_log_std, tape)
+
+    @torch.no_grad()
+    def backward_actor(self, done: ActorPass, *, d_actions: Tensor, d_logprobs: Tensor) -> None:
+        """Fill the actor's gradient from the gradients at the sampled actions and their log-probabilities."""
+        actions = done.sample.actions
+        d_rows = d_logprobs.unsqueeze(-1)
+        # log p falls with log|d tanh(u)/du|, whose derivative in u is -2 tanh(u)
+        d_u = torch.addcmul(2 * d_rows * actions, d_actions, 1 - actions.square())
+        inside = (done.raw_log_std > LOG_STD_MIN) & (done.raw_log_std < LOG_STD_MAX)
+        d_log_std = torch.addcmul(-d_rows, d_u, done.std * done.noise) * inside
+        self.actor.backward(done.tape, torch.cat([d_u, d_log_std], dim=-1))
+
+
+def _squash(mean: Tensor, raw_log_std: Tensor, noise: Tensor) -> tuple[SACSample, Tensor]:
+    """tanh(mean + std · noise) with its log-probability, and std."""
+    log_std = raw_log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+    std = log_std.exp()
+    u = mean + std * noise
+    # log|d tanh(u)/du| in a form that does not lose precision for large |u|
+    log_slope = 2 * (math.log(2) - u - F.softplus(-2 * u))
+    logprobs = (-0.5 * noise.square() - log_std - HALF_LOG_2PI - log_slope).sum(-1)
+    return SACSample(u.tanh(), logprobs), std

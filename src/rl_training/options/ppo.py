@@ -1,0 +1,37 @@
+"""Settings of PPO (Schulman et al., 2017, arXiv:1707.06347)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from rl_training.options.base import HiddenSizes, OnPolicyOptions, Schedule, option
+
+
+class PPOConfig(OnPolicyOptions):
+    """Proximal policy optimisation: several passes over each rollout, with steps too far from it clipped."""
+
+    algo: ClassVar[str] = "ppo"
+    summary: ClassVar[str] = "Proximal policy optimisation: the sturdy on-policy default for discrete and continuous actions"
+    paper: ClassVar[str] = "Schulman et al., 2017, arXiv:1707.06347"
+    discrete: ClassVar[bool] = True
+    continuous: ClassVar[bool] = True
+    default_num_threads: ClassVar[int] = 1
+    schedulable: ClassVar[tuple[str, ...]] = ("learning_rate", "ent_coef", "clip_coef", "vf_coef")
+
+    learning_rate: float = option(3e-4, "Adam's step size.", gt=0)
+    clip_coef: float = option(0.2, "How far the probability ratio may leave 1 before its gradient is cut.", gt=0)
+    ent_coef: float = option(0.0, "Weight of the entropy bonus.", ge=0)
+    vf_coef: float = option(0.5, "Weight of the value loss.", ge=0)
+    max_grad_norm: float = option(0.5, "Norm to which the gradient is clipped.", gt=0)
+    hidden_sizes: HiddenSizes = option((64, 64), "Width of each hidden layer; an empty list is a linear policy.")
+    activation: Literal["tanh", "relu"] = option("tanh", "Nonlinearity of the hidden layers.")
+    log_std_init: float = option(0.0, "Logarithm of the first standard deviation of continuous actions.")
+    normalize_advantages: Literal["minibatch", "batch", "none"] = option(
+        "minibatch", "Over what advantages are brought to mean 0 and standard deviation 1."
+    )
+    clip_value_loss: bool = option(False, "Also clip how far a value may move from its estimate at collection, by clip_coef.")
+    target_kl: float | None = option(None, "Approximate KL divergence at which a round of epochs ends; none means never.", gt=0)
+    adam_eps: float = option(1e-5, "Adam's term against division by zero.", gt=0)
+    ent_coef_schedule: Schedule | None = option(None, "How ent_coef changes; none means it does not.")
+    clip_coef_schedule: Schedule | None = option(None, "How clip_coef changes; none means it does not.")
+    vf_coef_schedule: Schedule | None = option(None, "How vf_coef changes; none means it does not.")

@@ -1,0 +1,69 @@
+"""What may be hooked into the training loop, and the hooks the library itself brings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rl_training.types import Collected, State, TrainResult, UpdateResult
+
+if TYPE_CHECKING:
+    from rl_training.options.base import EarlyStopping
+    from rl_training.runtime.session import Session
+
+
+class Callback:
+    """Override what you need. `trainer.global_step` says where training is; `trainer.request_stop(reason)` ends it
+    after the current turn's update.
+
+    A callback that changes while training runs and must survive a resume gives its memory by `state_dict`.
+    """
+
+    def on_train_start(self, trainer: Session) -> None: ...
+
+    def on_collect_end(self, trainer: Session, result: Collected) -> None: ...
+
+    def on_update_end(self, trainer: Session, result: UpdateResult) -> None: ...
+
+    def on_eval_end(self, trainer: Session, metrics: dict[str, Any]) -> None: ...
+
+    def on_train_end(self, trainer: Session, result: TrainResult) -> None: ...
+
+    def state_dict(self) -> State:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class EarlyStoppingCallback(Callback):
+    """Stops when a metric has reached its target, or has not improved for `patience` evaluations."""
+
+    def __init__(self, options: EarlyStopping) -> None:
+        self.options = options
+        self.best: float | None = None
+        self.waited = 0
+
+    def on_eval_end(self, trainer: Session, metrics: dict[str, Any]) -> None:
+        options = self.options
+        if options.metric not in metrics:
+            known = ", ".join(sorted(metrics))
+            trainer.request_stop(f"early_stopping.metric {options.metric!r} is not among the metrics: {known}")
+            return
+        sign = 1.0 if options.mode == "max" else -1.0
+        value = sign * float(metrics[options.metric])
+        if self.best is None or value > self.best + options.min_delta:
+            self.best, self.waited = value, 0
+        else:
+            self.waited += 1
+        if trainer.global_step < options.min_steps:
+            return
+        if options.target_value is not None and value >= sign * options.target_value:
+            trainer.request_stop(f"{options.metric} reached {sign * value:.6g} (target {options.target_value:.6g})")
+        elif options.patience is not None and self.waited >= options.patience:
+            trainer.request_stop(f"{options.metric} has not improved for {self.waited} evaluations")
+
+    def state_dict(self) -> State:
+        return {"best": self.best, "waited": self.waited}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.best, self.waited = state["best"], state["waited"]

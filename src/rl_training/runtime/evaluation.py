@@ -1,0 +1,46 @@
+"""How good the policy is, found out without touching what it learns from."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl_training.algorithms.base import Algorithm
+from rl_training.envs.pool import Evaluator
+from rl_training.runtime.rng import Stream, isolated_rng
+from rl_training.types import EnvSpec
+
+
+class PolicyEvaluator:
+    """Episodes of the deterministic policy, each with its own seed, the same ones every time.
+
+    The environments stay open between evaluations. Torch's stream is put aside meanwhile, so that how often one
+    evaluates cannot change what is learnt.
+    """
+
+    def __init__(self, evaluator: Evaluator, spec: EnvSpec, *, seed: int, device: torch.device) -> None:
+        self.evaluator, self.spec, self.seed, self.device = evaluator, spec, seed, device
+
+    def __call__(self, algorithm: Algorithm, *, num_episodes: int) -> dict[str, Any]:
+        if num_episodes == 0:
+            return {"eval_return_mean": math.nan, "eval_return_std": math.nan, "eval_episodes": 0}
+
+        def act(obs: np.ndarray) -> np.ndarray:
+            return algorithm.act(torch.from_numpy(obs).to(self.device), deterministic=True).cpu().numpy()
+
+        with isolated_rng(self.seed):
+            returns, lengths = self.evaluator.run(act, num_episodes=num_episodes, seed=self.seed, stream=Stream.EVAL_ENVS)
+        return {
+            "eval_return_mean": float(returns.mean()),
+            "eval_return_std": float(returns.std()),
+            "eval_return_min": float(returns.min()),
+            "eval_return_max": float(returns.max()),
+            "eval_length_mean": float(lengths.mean()),
+            "eval_episodes": num_episodes,
+        }
+
+    def close(self) -> None:
+        self.evaluator.close()

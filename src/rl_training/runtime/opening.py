@@ -1,0 +1,125 @@
+"""From a configuration to a session that is ready to train. Everything that can be refused is refused here,
+before any file is made."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypedDict
+
+import torch
+from typing_extensions import Unpack
+
+from rl_training.envs.pool import EnvPool, Evaluator
+from rl_training.envs.source import EnvSource
+from rl_training.envs.spaces import require_actions
+from rl_training.errors import CheckpointError, ConfigError
+from rl_training.experiment.checkpoint import CheckpointState
+from rl_training.experiment.config import TrainConfig
+from rl_training.experiment.metadata import environment_differences, numeric_environment
+from rl_training.experiment.run import Run
+from rl_training.options import algorithm_names, load_options_class
+from rl_training.runtime.callbacks import Callback, EarlyStoppingCallback
+from rl_training.runtime.evaluation import PolicyEvaluator
+from rl_training.runtime.rng import Stream
+from rl_training.runtime.session import Session
+from rl_training.types import EnvSpec
+
+log = logging.getLogger(__name__)
+
+
+class SessionOptions(TypedDict, total=False):
+    """What every `train_<algo>` takes beside the configuration."""
+
+    run_suffix: str | None  # the last part of the run directory's name; a time stamp without one
+    checkpoint_state: CheckpointState | None  # where to go on from
+    callbacks: Sequence[Callback] | None
+    run_dir: Path | None  # the existing run directory to go on in
+    env: Any  # an environment object or factory in place of config.env_id
+
+
+@contextmanager
+def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterator[Session]:
+    """A session whose environments, run directory and torch settings last as long as the `with` block."""
+    source = EnvSource(config.env_id, config.env_kwargs, given.get("env"))
+    spec = source.spec()
+    require_algorithm_fits(config, spec)
+    saved = given.get("checkpoint_state")
+    if saved is not None:
+        require_same_task(config, spec, saved)
+    device = resolve_device(config.device)
+    with ExitStack() as stack:
+        stack.enter_context(torch_settings(config.threads))
+        torch.manual_seed(config.seed)
+        pool = EnvPool(
+            source, spec, num_envs=config.num_envs, seed=config.seed, stream=Stream.TRAIN_ENVS, backend=config.execution_backend
+        )
+        stack.callback(pool.close)
+        evaluator = PolicyEvaluator(Evaluator(source, spec, pool=pool), spec, seed=config.seed, device=device)
+        stack.callback(evaluator.close)
+        run = stack.enter_context(_open_run(config, given))
+        callbacks = list(given.get("callbacks") or ())
+        early_stopping = config.options.early_stopping
+        if early_stopping is not None:
+            callbacks.insert(0, EarlyStoppingCallback(early_stopping))
+        yield Session(config, spec=spec, run=run, pool=pool, evaluator=evaluator, callbacks=callbacks, resume_from=saved)
+
+
+def require_algorithm_fits(config: TrainConfig, spec: EnvSpec) -> None:
+    """UnsupportedSpace when the algorithm cannot take the environment's actions, naming those that can."""
+    options = config.options
+    others = [name for name in algorithm_names() if getattr(load_options_class(name), "discrete" if spec.discrete else "continuous")]
+    require_actions(spec, algo=config.algo, discrete=options.discrete, continuous=options.continuous, alternatives=others)
+    if config.execution_backend == "ray":
+        raise ConfigError(f"execution_backend: {config.algo} runs on 'local_sync' or 'local_async', not on 'ray'")
+
+
+def require_same_task(config: TrainConfig, spec: EnvSpec, saved: CheckpointState) -> None:
+    """CheckpointError when a checkpoint is of another algorithm or of an environment with other spaces."""
+    algo = saved.config.get("algo")
+    if algo != config.algo:
+        raise CheckpointError(f"the checkpoint is of {algo!r}, the configuration of {config.algo!r}")
+    if not saved.trainer_state:
+        raise CheckpointError("the checkpoint holds only a policy; training goes on from one of the step_* checkpoints beside it")
+    was = EnvSpec.from_dict(saved.metadata["env_spec"])
+    if was != spec:
+        raise CheckpointError(f"the checkpoint is of an environment with other spaces: {was} then, {spec} now")
+
+
+@contextmanager
+def torch_settings(num_threads: int) -> Iterator[None]:
+    """Torch as training wants it; put back as it was afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    # Adam's moments decay into denormals, which this kind of processor handles tens of times slower
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        torch.set_flush_denormal(False)
+
+
+def resolve_device(name: str) -> torch.device:
+    """`auto` is a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"device: given {name!r}, but torch sees no GPU here; possible: 'auto', 'cpu'")
+    return torch.device(name)
+
+
+def _open_run(config: TrainConfig, given: SessionOptions) -> Run:
+    saved, run_dir = given.get("checkpoint_state"), given.get("run_dir")
+    if run_dir is None:
+        run = Run.create(config, suffix=given.get("run_suffix"))
+    else:
+        run = Run.open(run_dir)
+    if saved is not None:
+        differences = environment_differences(saved.metadata.get("environment", {}), numeric_environment())
+        for difference in differences:
+            log.warning("resuming may not be exact: %s", difference)
+        run.note_resume(step=saved.trainer_state["progress"]["global_step"], differences=differences)
+    return run

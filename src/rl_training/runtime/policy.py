@@ -1,0 +1,67 @@
+"""A trained policy in memory: acts and is evaluated, with no file or environment touched to act."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl_training.algorithms.base import Algorithm
+from rl_training.envs.pool import Evaluator
+from rl_training.envs.source import EnvSource
+from rl_training.errors import CheckpointError
+from rl_training.experiment.checkpoint import load_checkpoint
+from rl_training.experiment.config import TrainConfig
+from rl_training.experiment.registry import get_algorithm_spec
+from rl_training.experiment.run import resolve_checkpoint
+from rl_training.runtime.evaluation import PolicyEvaluator
+from rl_training.runtime.opening import resolve_device
+from rl_training.types import EnvSpec
+
+
+class Policy:
+    """What a checkpoint knows how to do: the learner with its normaliser, and the environment's spaces."""
+
+    def __init__(self, config: TrainConfig, spec: EnvSpec, algorithm: Algorithm, *, device: torch.device) -> None:
+        self.config, self.spec, self.algorithm, self.device = config, spec, algorithm, device
+
+    def predict(self, obs: Any, *, deterministic: bool = True) -> int | np.ndarray:
+        """The action for one observation, or actions for a batch: an `int` for one discrete observation, an array in
+        the environment's bounds otherwise."""
+        array = np.asarray(obs, dtype=np.float32)
+        if array.ndim not in (1, 2) or array.shape[-1] != self.spec.obs_dim:
+            possible = f"({self.spec.obs_dim},) or (batch, {self.spec.obs_dim})"
+            raise ValueError(f"{self.spec.env_id} is observed as {possible}; this observation has shape {array.shape}")
+        single = array.ndim == 1
+        rows = torch.from_numpy(array[None] if single else array)
+        actions = self.algorithm.act(rows if self.device.type == "cpu" else rows.to(self.device), deterministic=deterministic)
+        scaled = self.spec.to_env(actions.cpu().numpy())
+        if not single:
+            return scaled
+        return int(scaled[0]) if self.spec.discrete else scaled[0]
+
+    def evaluate(self, *, num_episodes: int | None = None, env: Any = None) -> dict[str, Any]:
+        """Mean and spread of the returns of the deterministic policy."""
+        source = EnvSource(self.config.env_id, self.config.env_kwargs, env)
+        evaluator = PolicyEvaluator(Evaluator(source, self.spec), self.spec, seed=self.config.seed, device=self.device)
+        try:
+            return evaluator(self.algorithm, num_episodes=self.config.eval_episodes if num_episodes is None else num_episodes)
+        finally:
+            evaluator.close()
+
+
+def load_policy(path: str | Path, *, device: str = "auto") -> Policy:
+    """The policy of a checkpoint, or of the newest checkpoint of a run directory; buffers are not read."""
+    file = resolve_checkpoint(path, parts=("algorithm_state",))
+    state = load_checkpoint(file, parts=("algorithm_state",))
+    try:
+        config = TrainConfig.from_dict(state.config)
+        spec = EnvSpec.from_dict(state.metadata["env_spec"])
+        where = resolve_device(device)
+        algorithm = get_algorithm_spec(config.algo).build_fn(config.options, spec, where)
+        algorithm.load_state_dict(state.algorithm_state)
+    except (KeyError, TypeError, RuntimeError, AttributeError) as error:
+        raise CheckpointError(f"{file}: does not fit this version of the library: {error}") from error
+    return Policy(config, spec, algorithm, device=where)

@@ -1,0 +1,257 @@
+"""The one training loop of the library."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from rl_training.algorithms.base import Algorithm
+from rl_training.envs.pool import EnvPool
+from rl_training.errors import EnvError, NumericsError, TrainingInterrupted
+from rl_training.experiment.checkpoint import CheckpointState
+from rl_training.experiment.config import TrainConfig
+from rl_training.experiment.run import Run
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.collector import Collector
+from rl_training.runtime.evaluation import PolicyEvaluator
+from rl_training.runtime.loops import Loop
+from rl_training.runtime.rng import TorchRng
+from rl_training.runtime.signals import StopSignals
+from rl_training.types import Collected, EnvSpec, State, TrainResult, UpdateResult
+
+log = logging.getLogger(__name__)
+
+RECENT_EPISODES = 100
+
+
+@dataclass
+class Progress:
+    """How far training has come. Nothing here depends on the clock."""
+
+    global_step: int = 0
+    updates: int = 0
+    episodes: int = 0
+    recent_returns: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_EPISODES))
+    recent_lengths: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT_EPISODES))
+
+    def take(self, collected: Collected) -> None:
+        self.global_step += collected.timesteps
+        self.episodes += len(collected.episode_returns)
+        self.recent_returns.extend(collected.episode_returns)
+        self.recent_lengths.extend(collected.episode_lengths)
+
+    def metrics(self) -> dict[str, Any]:
+        values: dict[str, Any] = {"global_step": self.global_step, "updates": self.updates, "episodes": self.episodes}
+        if self.recent_returns:
+            values["episode_return"] = sum(self.recent_returns) / len(self.recent_returns)
+            values["episode_length"] = sum(self.recent_lengths) / len(self.recent_lengths)
+        return values
+
+    def state_dict(self) -> State:
+        return {name: list(value) if isinstance(value, deque) else value for name, value in vars(self).items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, deque(value, maxlen=RECENT_EPISODES) if isinstance(value, list) else value)
+
+
+class Session:
+    """Drives a loop: counts, evaluates, records, checkpoints, stops. Callbacks know it as `trainer`."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        *,
+        spec: EnvSpec,
+        run: Run,
+        pool: EnvPool | None,
+        evaluator: PolicyEvaluator,
+        callbacks: Sequence[Callback] = (),
+        resume_from: CheckpointState | None = None,
+    ) -> None:
+        self.config, self.spec, self.run, self.pool, self.evaluator = config, spec, run, pool, evaluator
+        self.callbacks, self.resume_from = list(callbacks), resume_from
+        self.options = config.options
+        self.device = evaluator.device
+        self.progress = Progress()
+        self.rng = TorchRng()
+        self.stop_reason: str | None = None
+        self.update_metrics: dict[str, Any] = {}
+        self.eval_metrics: dict[str, Any] = {}
+        self.eval_step = -1
+        self._clock = (time.perf_counter(), 0, 0)
+
+    @property
+    def global_step(self) -> int:
+        return self.progress.global_step
+
+    def request_stop(self, reason: str) -> None:
+        """End training after the current turn's update."""
+        if self.stop_reason is None:
+            self.stop_reason = reason
+            log.info("stopping at step %d: %s", self.global_step, reason)
+
+    def collector(self, algorithm: Algorithm) -> Collector:
+        """Of this run's training environments."""
+        assert self.pool is not None
+        return Collector(self.pool, self.spec, algorithm, seed=self.config.seed, device=self.device)
+
+    def train(self, algorithm: Algorithm, loop: Loop) -> TrainResult:
+        """Turn after turn until the budget is spent, something asks to stop, or a signal comes."""
+        self.algorithm, self.loop = algorithm, loop
+        self._restore()
+        self._clock = (time.perf_counter(), self.global_step, self.progress.updates)
+        with StopSignals() as signals:
+            for callback in self.callbacks:
+                callback.on_train_start(self)
+            while self.stop_reason is None and signals.received is None and not self._budget_spent():
+                self._turn()
+            path = self.save_checkpoint()
+            if signals.received is not None:
+                self._leave(signals.received, path)
+        # what follows leaves no trace in that checkpoint: a run that goes on from it is as if it had never ended
+        if self.eval_step != self.global_step:
+            self._evaluate(final=True)
+        result = TrainResult(self.run.directory, path, self.final_metrics())
+        for callback in self.callbacks:
+            callback.on_train_end(self, result)
+        return result
+
+    def _budget_spent(self) -> bool:
+        left = self._updates_left()
+        return self.global_step >= self.config.total_timesteps or (left is not None and left <= 0)
+
+    def _updates_left(self) -> int | None:
+        return None if self.options.max_updates is None else self.options.max_updates - self.progress.updates
+
+    def _turn(self) -> None:
+        before = self.global_step
+        scheduled = self.options.scheduled_values(before, self.config.total_timesteps)
+        for name, value in scheduled.items():
+            self.algorithm.schedule(name, value)
+        collected = self._collect()
+        self.progress.take(collected)
+        for callback in self.callbacks:
+            callback.on_collect_end(self, collected)
+        learned = self.loop.learn(global_step=self.global_step, max_updates=self._updates_left())
+        self._after_learning(learned, scheduled)
+        if self.config.eval_episodes and self._passed(self.options.eval_interval, before):
+            self._evaluate()
+        elif self._passed(self.config.log_interval, before):
+            self._log({})
+        if self._passed(self.config.checkpoint_interval, before):
+            self.save_checkpoint()
+
+    def _collect(self) -> Collected:
+        rng = self.rng.state_dict()
+        self.loop.mark()
+        try:
+            return self.loop.collect()
+        except (EnvError, NumericsError) as error:
+            # go back to before the turn: what is saved now can be resumed as if it had never begun
+            self.loop.rewind()
+            self.rng.load_state_dict(rng)
+            path = self.save_checkpoint()
+            kind = NumericsError if isinstance(error, NumericsError) else EnvError
+            raise kind(f"{error}\nThe run up to step {self.global_step} is saved: {path}") from error
+
+    def _after_learning(self, learned: UpdateResult, scheduled: dict[str, float]) -> None:
+        self.progress.updates += learned.num_gradient_steps
+        if learned.metrics:
+            self.update_metrics = {**learned.metrics, **scheduled}
+        if learned.num_gradient_steps:
+            for callback in self.callbacks:
+                callback.on_update_end(self, learned)
+
+    def _passed(self, interval: int, before: int) -> bool:
+        """Whether a multiple of `interval` lies in the turn just made (turns may be many steps long)."""
+        return self.global_step // interval > before // interval
+
+    def _evaluate(self, *, final: bool = False) -> None:
+        self.eval_metrics = self.evaluator(self.algorithm, num_episodes=self.config.eval_episodes)
+        self.eval_step = self.global_step
+        self._log(self.eval_metrics)
+        score = self.eval_metrics["eval_return_mean"]
+        if not math.isnan(score) and score > self.run.best_score:
+            self.run.save_best(self._state(parts=("algorithm_state",)), score=score, step=self.global_step)
+        if final:
+            return
+        metrics = self.final_metrics()
+        for callback in self.callbacks:
+            callback.on_eval_end(self, metrics)
+
+    def _log(self, extra: dict[str, Any]) -> None:
+        now, steps, updates = time.perf_counter(), self.global_step, self.progress.updates
+        seconds = max(now - self._clock[0], 1e-9)
+        speed = {
+            "time/steps_per_second": (steps - self._clock[1]) / seconds,
+            "time/updates_per_second": (updates - self._clock[2]) / seconds,
+        }
+        self._clock = (now, steps, updates)
+        self.run.log({**self.progress.metrics(), **self.update_metrics, **self.loop.metrics(), **extra, **speed}, step=steps)
+
+    def final_metrics(self) -> dict[str, Any]:
+        """Everything known at this step, as plain numbers."""
+        merged = {**self.update_metrics, **self.progress.metrics(), **self.loop.metrics(), **self.eval_metrics}
+        if self.stop_reason is not None:
+            merged["stop_reason"] = self.stop_reason
+        return {name: value.item() if isinstance(value, Tensor) else value for name, value in merged.items()}
+
+    def save_checkpoint(self) -> Path:
+        """Write the whole state; the newest few are kept."""
+        return self.run.save_checkpoint(self._state(), step=self.global_step, keep=self.config.keep_checkpoints)
+
+    def _state(self, parts: Sequence[str] = ("algorithm_state", "buffer_state", "trainer_state")) -> CheckpointState:
+        makers = {
+            "algorithm_state": self.algorithm.state_dict,
+            "buffer_state": lambda: {name: buffer.state_dict() for name, buffer in self.loop.buffers.items()},
+            "trainer_state": self._trainer_state,
+        }
+        states = {name: make() if name in parts else {} for name, make in makers.items()}
+        metadata = {"env_spec": self.spec.to_dict(), **self.run.checkpoint_metadata()}
+        return CheckpointState(config=self.config.to_dict(), metadata=metadata, **states)
+
+    def _trainer_state(self) -> State:
+        memories = {type(c).__name__: c.state_dict() for c in self.callbacks}
+        return {
+            "progress": self.progress.state_dict(),
+            "loop": self.loop.state_dict(),
+            "torch_rng": self.rng.state_dict(),
+            "callbacks": {name: memory for name, memory in memories.items() if memory},
+            "history_lines": self.run.history_lines,
+        }
+
+    def _restore(self) -> None:
+        if self.resume_from is None:
+            return
+        saved, self.resume_from = self.resume_from, None
+        self.algorithm.load_state_dict(saved.algorithm_state)
+        for name, buffer in self.loop.buffers.items():
+            buffer.load_state_dict(saved.buffer_state[name])
+        trainer = saved.trainer_state
+        self.loop.load_state_dict(trainer["loop"])
+        self.progress.load_state_dict(trainer["progress"])
+        for callback in self.callbacks:
+            if type(callback).__name__ in trainer["callbacks"]:
+                callback.load_state_dict(trainer["callbacks"][type(callback).__name__])
+        self.run.continue_history(trainer["history_lines"])
+        self.rng.load_state_dict(trainer["torch_rng"])
+        if self.pool is not None and not self.pool.exact:
+            self.run.note_inexact()
+
+    def _leave(self, signum: int, path: Path) -> None:
+        """A signal came, its turn is finished and saved: say how to go on."""
+        result = TrainResult(self.run.directory, path, self.final_metrics())
+        for callback in self.callbacks:
+            callback.on_train_end(self, result)
+        command = f"rl-training resume --checkpoint {self.run.directory}"
+        message = f"interrupted at step {self.global_step}; everything is saved. Go on with:\n  {command}"
+        raise TrainingInterrupted(message, signum=signum, result=result)

@@ -1,0 +1,56 @@
+"""What can be done with a checkpoint, whichever algorithm wrote it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_training.experiment.checkpoint import load_checkpoint
+from rl_training.experiment.config import TrainConfig
+from rl_training.experiment.registry import get_algorithm_spec
+from rl_training.experiment.run import resolve_checkpoint, run_directory_of
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.policy import load_policy
+from rl_training.types import TrainResult
+
+log = logging.getLogger(__name__)
+
+
+def evaluate_checkpoint(path: str | Path, *, num_episodes: int | None = None, device: str = "auto", env: Any = None) -> dict[str, Any]:
+    """Mean and spread of returns of a saved policy, on episodes of the evaluation stream."""
+    return load_policy(path, device=device).evaluate(num_episodes=num_episodes, env=env)
+
+
+def predict_checkpoint(path: str | Path, obs: Any, *, deterministic: bool = True) -> int | np.ndarray:
+    """One action of a saved policy. For many, load it once (`load_policy`)."""
+    return load_policy(path).predict(obs, deterministic=deterministic)
+
+
+def resume_training(
+    path: str | Path,
+    *,
+    total_timesteps: int | None = None,
+    output_dir: str | Path | None = None,
+    eval_episodes: int | None = None,
+    run_suffix: str | None = None,
+    callbacks: Sequence[Callback] | None = None,
+    env: Any = None,
+) -> TrainResult:
+    """Go on from a checkpoint file, or from the newest good checkpoint of a run directory.
+
+    The run continues in its own directory; a given `output_dir` or `run_suffix` begins a new one.
+    """
+    file = resolve_checkpoint(Path(path))
+    state = load_checkpoint(file)
+    config = TrainConfig.from_dict(state.config)
+    changes = {"total_timesteps": total_timesteps, "output_dir": output_dir, "eval_episodes": eval_episodes}
+    config = config.replace(**{name: value for name, value in changes.items() if value is not None})
+    run_dir = None if output_dir is not None or run_suffix is not None else run_directory_of(file)
+    result: TrainResult = get_algorithm_spec(config.algo).train_fn(
+        config, run_suffix=run_suffix, checkpoint_state=state, callbacks=callbacks, run_dir=run_dir, env=env
+    )
+    return result

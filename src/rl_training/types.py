@@ -1,0 +1,106 @@
+"""The few nouns every layer shares. Imports nothing from this package, and torch only for type checkers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Batch: TypeAlias = "dict[str, Tensor]"
+"""Columns of equal length. `dones` is 1 where the episode truly ended and the future is worth nothing;
+`cuts` is 1 where it ended for any reason, a time limit included."""
+
+Metrics: TypeAlias = "dict[str, Tensor]"
+"""Named scalars. They stay tensors until they are logged."""
+
+State: TypeAlias = dict[str, Any]
+"""What a checkpoint can hold: nested dicts and lists of tensors, numpy arrays and plain JSON values."""
+
+
+class Stateful(Protocol):
+    """Anything that changes while training runs. The checkpoint is a tree of these."""
+
+    def state_dict(self) -> State: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Source(Stateful, Protocol):
+    """Anything a learner can draw a batch from."""
+
+    def __len__(self) -> int: ...
+    def sample(self, batch_size: int) -> Batch: ...
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateResult:
+    """What one `update` did."""
+
+    metrics: Metrics
+    num_gradient_steps: int = 1
+
+
+class Collected(NamedTuple):
+    """What the collecting half of a turn did: environment steps made, and the episodes that ended in it."""
+
+    timesteps: int
+    episode_returns: list[float]
+    episode_lengths: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """Where a run ended: its directory, its last checkpoint, its final metrics."""
+
+    run_dir: Path
+    checkpoint_path: Path
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSpec:
+    """Shapes and bounds a learner needs to know. Stored in the checkpoint, so predicting needs no environment."""
+
+    env_id: str
+    obs_dim: int
+    action_dim: int  # number of actions when discrete
+    discrete: bool = False
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    action_start: int = 0  # a Discrete space may count from another number than 0
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        """From the learner's [-1, 1] (clipped to it) or indices to what the environment was declared with."""
+        if self.discrete:
+            return actions + self.action_start if self.action_start else actions
+        low, high, middle, half = _bounds(self.low, self.high)
+        # clipped after scaling too: rounding may step one ulp past a bound
+        return np.minimum(np.maximum(middle + actions * half, low), high)
+
+    def from_env(self, actions: np.ndarray) -> np.ndarray:
+        """The inverse of `to_env`, for actions somebody else recorded."""
+        if self.discrete:
+            return actions - self.action_start
+        _, _, middle, half = _bounds(self.low, self.high)
+        return ((actions - middle) / half).astype(np.float32)
+
+    def to_dict(self) -> dict[str, Any]:
+        values = asdict(self)
+        return values | {"low": list(self.low), "high": list(self.high)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> EnvSpec:
+        return cls(**{**values, "low": tuple(values["low"]), "high": tuple(values["high"])})
+
+
+@lru_cache(maxsize=64)
+def _bounds(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Lower and upper bound, their middle and half their distance, made once: this stands in the way of every action."""
+    lower, upper = np.asarray(low, dtype=np.float32), np.asarray(high, dtype=np.float32)
+    return lower, upper, (lower + upper) * np.float32(0.5), (upper - lower) * np.float32(0.5)

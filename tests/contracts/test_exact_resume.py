@@ -1,0 +1,69 @@
+"""Stop anywhere, resume, and every later number is the same bit for bit; nothing but the seed and the settings matter."""
+
+import pytest
+import torch
+from rl_training.experiment.checkpoint import load_checkpoint
+from rl_training.runtime.workflows import resume_training
+from small_runs import ALGORITHMS, NAMES, StopAt, history, small_config, state_difference, train
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_stopped_within_an_episode_and_resumed_is_the_uninterrupted_run(name, tmp_path):
+    whole = train(small_config(name, tmp_path / "whole"))
+    total = whole.metrics["global_step"]
+    half = train(small_config(name, tmp_path / "half"), callbacks=[StopAt(int(total * 0.55))])
+    assert 0 < half.metrics["global_step"] < total
+    torch.rand(100)  # whatever happens in between
+    rest = resume_training(half.run_dir)
+
+    assert rest.run_dir == half.run_dir
+    assert state_difference(whole.checkpoint_path, rest.checkpoint_path) is None
+    assert history(whole.run_dir) == history(rest.run_dir)
+    assert rest.metrics["eval_return_mean"] == whole.metrics["eval_return_mean"]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_n_steps_and_then_n_more_are_two_n(name, tmp_path):
+    config = small_config(name, tmp_path / "whole")
+    whole = train(config)
+    first = train(config.replace(total_timesteps=config.total_timesteps // 2, output_dir=tmp_path / "first"))
+    second = resume_training(first.checkpoint_path, total_timesteps=config.total_timesteps, output_dir=tmp_path / "second")
+    assert second.run_dir.parent == tmp_path / "second"
+    assert state_difference(whole.checkpoint_path, second.checkpoint_path) is None
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_how_often_one_evaluates_logs_and_saves_changes_nothing(name, tmp_path):
+    often = train(small_config(name, tmp_path / "often", log_interval=10, checkpoint_interval=25))
+    config = small_config(name, tmp_path / "rarely", eval_episodes=3, algo_kwargs={"eval_interval": 10**9})
+    rarely = train(config)
+    assert state_difference(often.checkpoint_path, rarely.checkpoint_path, ("algorithm_state", "buffer_state")) is None
+    a, b = (load_checkpoint(r.checkpoint_path).trainer_state for r in (often, rarely))
+    assert torch.equal(a["torch_rng"]["cpu"], b["torch_rng"]["cpu"])
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_seed_decides_everything(name, tmp_path):
+    one = train(small_config(name, tmp_path / "one"))
+    torch.rand(7)
+    same = train(small_config(name, tmp_path / "same"))
+    other = train(small_config(name, tmp_path / "other", seed=4))
+    assert state_difference(one.checkpoint_path, same.checkpoint_path) is None
+    assert state_difference(one.checkpoint_path, other.checkpoint_path, ("algorithm_state",)) is not None
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_worker_processes_give_the_same_numbers_as_this_one(name, tmp_path):
+    here = train(small_config(name, tmp_path / "here"))
+    workers = train(small_config(name, tmp_path / "workers", execution_backend="local_async"))
+    assert state_difference(here.checkpoint_path, workers.checkpoint_path) is None
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_resuming_leaves_the_old_run_alone_when_a_new_one_is_asked_for(name, tmp_path):
+    config = small_config(name, tmp_path)
+    first = train(config, callbacks=[StopAt(config.total_timesteps // 2)])
+    before = sorted((path.name, path.stat().st_mtime_ns) for path in first.run_dir.rglob("*"))
+    second = resume_training(first.run_dir, run_suffix="again")
+    assert second.run_dir.name.endswith("__again")
+    assert sorted((path.name, path.stat().st_mtime_ns) for path in first.run_dir.rglob("*")) == before

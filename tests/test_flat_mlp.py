@@ -1,0 +1,144 @@
+"""The explicit backward pass is held against autograd, and the flat vector against its views."""
+
+import copy
+
+import pytest
+import torch
+from rl_training.algorithms.optim import Adam, clip_gradients, polyak_update
+from rl_training.models.flat_mlp import FlatMLP, MLPLayout
+
+SHAPES = [
+    {"activation": "tanh"},
+    {"activation": "relu"},
+    {"activation": "silu"},
+    {"activation": "relu", "layer_norm": True},
+    {"activation": "tanh", "members": 3},
+    {"activation": "silu", "members": 3, "layer_norm": True},
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_explicit_gradients_are_those_of_autograd(shape):
+    net = FlatMLP((5, 16, 12, 3), **shape).double()
+    x = torch.randn(7, 5, dtype=torch.float64, requires_grad=True)
+    output = net(x)
+    weight = torch.randn_like(output)
+    (output * weight).sum().backward()
+
+    again, tape = net.run(x.detach())
+    net.backward(tape, weight)
+    at_inputs = net.input_gradient(tape, weight, start=2)
+    if at_inputs.dim() == 3:
+        at_inputs = at_inputs.sum(0)
+
+    torch.testing.assert_close(again, output)
+    torch.testing.assert_close(net.gradient, net.flat.grad)
+    torch.testing.assert_close(at_inputs, x.grad[:, 2:])
+
+
+def test_members_are_independent_networks():
+    net = FlatMLP((2, 4, 1), members=3)
+    x = torch.randn(5, 2)
+    before = net.infer(x)
+    layer = net.layers("net")[0]
+    layer.weight[1] += 1.0
+    after = net.infer(x)
+    assert torch.equal(before[0], after[0])
+    assert torch.equal(before[2], after[2])
+    assert not torch.equal(before[1], after[1])
+
+
+def test_a_linear_network_by_hand():
+    net = FlatMLP((2, 1))
+    net.flat.data.copy_(torch.tensor([2.0, -3.0, 0.5]))  # weights, bias
+    assert net.infer(torch.tensor([[1.0, 1.0], [0.0, 2.0]])).tolist() == [[-0.5], [-5.5]]
+
+
+def test_a_deep_copy_has_views_of_its_own_vector():
+    net = FlatMLP((3, 4, 2))
+    x = torch.randn(2, 3)
+    net.infer(x)  # the views exist before the copy
+    twin = copy.deepcopy(net)
+    twin.flat.data.add_(1.0)
+    assert not torch.equal(net.infer(x), twin.infer(x))
+    torch.testing.assert_close(twin.infer(x), twin(x).detach())
+
+
+def test_views_follow_the_vector_to_another_type():
+    net = FlatMLP((3, 4, 2))
+    x = torch.randn(2, 3)
+    before = net.infer(x)
+    net.double()
+    torch.testing.assert_close(net.infer(x.double()), before.double())
+
+
+def test_orthogonal_initialisation_has_the_given_gain():
+    layout = MLPLayout((8, 8, 4))
+    flat = torch.empty(layout.num_parameters)
+    layout.initialize(flat, gains=[2.0, 0.5])
+    first, last = layout.layers(flat)
+    torch.testing.assert_close(first.weight.T @ first.weight, 4.0 * torch.eye(8), atol=1e-5, rtol=0)
+    torch.testing.assert_close(last.weight.T @ last.weight, 0.25 * torch.eye(4), atol=1e-5, rtol=0)
+    assert first.bias.abs().sum() == 0
+
+
+def test_an_unknown_activation_is_refused():
+    with pytest.raises(ValueError, match="tanh, relu, silu"):
+        FlatMLP((1, 1), activation="gelu")
+
+
+def test_adam_takes_the_steps_of_torchs_adam():
+    start = torch.randn(6)
+    mine, theirs = start.clone(), start.clone().requires_grad_()
+    optimizer = Adam([mine], learning_rate=0.01, eps=1e-5, weight_decay=0.1)
+    reference = torch.optim.Adam([theirs], lr=0.01, eps=1e-5, weight_decay=0.1)
+    for _ in range(5):
+        gradient = torch.randn(6)
+        optimizer.step([gradient.clone()])
+        theirs.grad = gradient.clone()
+        reference.step()
+    torch.testing.assert_close(mine, theirs.detach())
+
+
+def test_adam_without_the_fused_kernel_takes_the_same_steps():
+    start, gradients = torch.randn(6), [torch.randn(6) for _ in range(4)]
+    fused, plain = start.clone(), start.clone()
+    one, other = Adam([fused], learning_rate=0.01, weight_decay=0.1), Adam([plain], learning_rate=0.01, weight_decay=0.1)
+    for gradient in gradients:
+        one.step([gradient.clone()])
+        for count in other.steps:
+            count += 1
+        other._plain_step([gradient.clone()])
+    torch.testing.assert_close(fused, plain)
+
+
+def test_adam_goes_on_from_its_state_bit_for_bit():
+    gradients = [torch.randn(4) for _ in range(6)]
+    whole = torch.zeros(4)
+    optimizer = Adam([whole], learning_rate=0.1)
+    for gradient in gradients[:3]:
+        optimizer.step([gradient])
+    resumed = whole.clone()
+    other = Adam([resumed], learning_rate=0.1)
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for gradient in gradients[3:]:
+        optimizer.step([gradient])
+        other.step([gradient])
+    assert torch.equal(whole, resumed)
+
+
+def test_gradients_are_clipped_together_and_the_norm_before_is_told():
+    one, other = torch.tensor([3.0]), torch.tensor([4.0])
+    norm = clip_gradients([one, other], 1.0)
+    assert norm.item() == 5.0
+    assert one.item() == pytest.approx(0.6, abs=1e-5)
+    assert other.item() == pytest.approx(0.8, abs=1e-5)
+    small = torch.tensor([0.3, 0.4])
+    clip_gradients([small], 1.0)
+    assert small.tolist() == pytest.approx([0.3, 0.4])
+
+
+def test_polyak_moves_a_fraction_of_the_way():
+    source, target = torch.tensor([10.0]), torch.tensor([0.0])
+    polyak_update([source], [target], 0.1)
+    assert target.item() == pytest.approx(1.0)

@@ -1,0 +1,110 @@
+"""Schedules are pure functions of the step; the numbers are worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_training.errors import ConfigError
+from rl_training.options.base import Schedule
+from rl_training.options.ppo import PPOConfig
+from rl_training.options.sac import SACConfig
+
+TYPES = ["constant", "linear", "cosine"]
+
+
+def test_linear_goes_straight_from_the_options_value_to_zero():
+    schedule = Schedule(type="linear")
+    assert [schedule.value(step, 100, 0.2) for step in (0, 25, 50, 100)] == pytest.approx([0.2, 0.15, 0.1, 0.0])
+
+
+def test_linear_between_given_ends_ignores_the_options_value():
+    schedule = Schedule(type="linear", start=1.0, end=3.0)
+    assert [schedule.value(step, 8, 99.0) for step in (0, 2, 4, 8)] == [1.0, 1.5, 2.0, 3.0]
+
+
+def test_cosine_is_slow_at_both_ends_and_half_way_in_the_middle():
+    schedule = Schedule(type="cosine", start=1.0, end=0.0)
+    quarter = 0.5 * (1.0 + math.sqrt(0.5))  # cos 45 degrees
+    assert [schedule.value(step, 4, 0.0) for step in range(5)] == pytest.approx([1.0, quarter, 0.5, 1.0 - quarter, 0.0])
+
+
+def test_constant_stays_at_its_start_or_at_the_options_value():
+    assert {Schedule(type="constant").value(step, 10, 0.7) for step in (0, 5, 10, 99)} == {0.7}
+    assert {Schedule(type="constant", start=0.4).value(step, 10, 0.7) for step in (0, 5, 10, 99)} == {0.4}
+
+
+def test_the_end_is_reached_at_the_fraction_until_and_kept():
+    schedule = Schedule(type="linear", start=1.0, end=0.2, until=0.5)
+    assert [schedule.value(step, 100, 0.0) for step in (25, 50, 75, 100, 10_000)] == pytest.approx([0.6, 0.2, 0.2, 0.2, 0.2])
+
+
+def test_warm_up_multiplies_whatever_the_schedule_says():
+    schedule = Schedule(type="linear", start=1.0, end=0.0, warmup_steps=20)
+    # at step 10 the line is at 0.9 and the warm-up half-way; from step 20 on only the line is left
+    assert [schedule.value(step, 100, 0.0) for step in (0, 10, 20, 50)] == pytest.approx([0.0, 0.45, 0.8, 0.5])
+
+
+@given(
+    kind=st.sampled_from(["linear", "cosine"]),
+    start=st.floats(0, 1e6),
+    end=st.floats(0, 1e6),
+    total=st.integers(1, 10**9),
+)
+@settings(max_examples=100)
+def test_both_ends_are_met_exactly_and_everything_lies_between(kind, start, end, total):
+    schedule = Schedule(type=kind, start=start, end=end)
+    assert schedule.value(0, total, 5.0) == start
+    assert schedule.value(total, total, 5.0) == end
+    assert min(start, end) * (1 - 1e-12) <= schedule.value(total // 3, total, 5.0) <= max(start, end) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_bare_word_means_the_schedule_of_that_type(kind):
+    assert PPOConfig(ent_coef_schedule=kind).ent_coef_schedule == Schedule(type=kind)
+
+
+def test_a_misspelt_type_is_named_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"ent_coef_schedule.type: given 'liner' \(str\).*did you mean 'linear'"):
+        PPOConfig(ent_coef_schedule="liner")
+
+
+@pytest.mark.parametrize("bad", [{"start": -1.0}, {"until": 0.0}, {"until": 1.5}, {"warmup_steps": -1}, {"end": float("inf")}])
+def test_values_out_of_range_are_refused(bad):
+    with pytest.raises(ConfigError, match=next(iter(bad))):
+        Schedule(**bad)
+
+
+def test_a_constant_with_an_end_contradicts_itself():
+    with pytest.raises(ConfigError, match="type, end"):
+        Schedule(type="constant", end=0.1)
+
+
+def test_an_algorithm_reports_every_schedulable_option_at_its_current_value():
+    options = PPOConfig(learning_rate=1.0, clip_coef=0.4, ent_coef=0.01, clip_coef_schedule="linear")
+    assert options.scheduled_values(50, 100) == {"learning_rate": 1.0, "ent_coef": 0.01, "clip_coef": 0.2, "vf_coef": 0.5}
+
+
+def test_the_learning_rates_warm_up_composes_with_its_schedule():
+    options = PPOConfig(learning_rate=1.0, learning_rate_schedule="linear", warmup_steps=20)
+    rates = [options.scheduled_values(step, 100)["learning_rate"] for step in (0, 10, 20, 100)]
+    assert rates == pytest.approx([0.0, 0.45, 0.8, 0.0])
+
+
+def test_two_warm_ups_of_one_learning_rate_contradict_each_other():
+    with pytest.raises(ConfigError, match=r"warmup_steps, learning_rate_schedule\.warmup_steps"):
+        PPOConfig(warmup_steps=5, learning_rate_schedule={"type": "linear", "warmup_steps": 5})
+
+
+def test_an_automatic_alpha_has_no_scheduled_value_and_a_fixed_one_has():
+    assert "alpha" not in SACConfig().scheduled_values(0, 10)
+    assert SACConfig(alpha=0.2, alpha_schedule="linear").scheduled_values(5, 10)["alpha"] == pytest.approx(0.1)
+
+
+def test_sacs_own_rates_keep_their_proportion_to_the_learning_rate():
+    options = SACConfig(learning_rate=1e-3, actor_learning_rate=4e-3, learning_rate_schedule="linear")
+    values = options.scheduled_values(25, 100)
+    assert values == pytest.approx({"learning_rate": 7.5e-4, "actor_learning_rate": 3e-3})

@@ -1,0 +1,156 @@
+"""Tiny environments for everybody's tests: what they return can be worked out by hand, and they break when they are told to.
+
+Each is also registered (`ToyBandit-v0`, `ToyCounting-v0`, ...), so that a config or a command line can name it;
+a fresh process imports them with the id `toy_envs:ToyBandit-v0`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+Step = tuple[Any, Any, Any, Any, dict[str, Any]]
+
+
+class Bandit(gym.Env[np.ndarray, Any]):
+    """One step per episode. Discrete: reward 1 for the action `best`, else 0. Box: minus the squared distance from `best`."""
+
+    def __init__(self, *, continuous: bool = False, num_actions: int = 3, best: float | None = None) -> None:
+        self.continuous = continuous
+        self.observation_space = Box(0.0, 1.0, (1,), dtype=np.float32)
+        self.action_space = Box(-1.0, 1.0, (1,), dtype=np.float32) if continuous else Discrete(num_actions)
+        self.best = best if best is not None else (0.5 if continuous else num_actions - 1)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.ones(1, dtype=np.float32), {}
+
+    def step(self, action: Any) -> Step:
+        reward = -((float(action[0]) - self.best) ** 2) if self.continuous else float(action == self.best)
+        return np.ones(1, dtype=np.float32), reward, True, False, {}
+
+
+class Counting(gym.Env[np.ndarray, Any]):
+    """Observes [steps in this episode, last action], earns its step number, and ends after `length` steps.
+
+    `ends` is "terminated" or "truncated". `start` is where a Discrete action space begins to count.
+    """
+
+    def __init__(self, *, length: int = 5, ends: str = "terminated", continuous: bool = False, start: int = 0) -> None:
+        self.length, self.ends, self.continuous = length, ends, continuous
+        self.observation_space = Box(-np.inf, np.inf, (2,), dtype=np.float32)
+        self.action_space = Box(-2.0, 2.0, (1,), dtype=np.float32) if continuous else Discrete(3, start=start)
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(2, dtype=np.float32), {}
+
+    def step(self, action: Any) -> Step:
+        self.steps += 1
+        value = float(action[0]) if self.continuous else float(action)
+        over = self.steps >= self.length
+        obs = np.array([self.steps, value], dtype=np.float32)
+        return obs, float(self.steps), over and self.ends == "terminated", over and self.ends == "truncated", {}
+
+
+class Drift(Counting):
+    """Counting, but the second number is a random walk drawn from the episode's seed, pushed by the action."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place = self.np_random.normal()
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Step:
+        _, _, terminated, truncated, info = super().step(action)
+        push = float(action[0]) if self.continuous else float(action)
+        self.place += self.np_random.normal() + 0.1 * push
+        return self._obs(), -abs(self.place), terminated, truncated, info
+
+    def _obs(self) -> np.ndarray:
+        return np.array([self.steps, self.place], dtype=np.float32)
+
+
+class Unseeded(Counting):
+    """Counting, but the second number is drawn from nowhere: no seed brings it back."""
+
+    def step(self, action: Any) -> Step:
+        obs, *rest = super().step(action)
+        obs[1] = int.from_bytes(os.urandom(2), "little")
+        return (obs, *rest)  # type: ignore[return-value]
+
+
+class Broken(Counting):
+    """Counting that does something wrong at step `at` (0: in reset) of episode `episode` (None: of every episode).
+
+    `fault` is one of: raise, nan_obs, inf_obs, nan_reward, shape, shape_broadcast, complex, text, reward_array, reward_none,
+    flag_int, flag_none, four_values, hang, exit, kill.
+    """
+
+    def __init__(self, *, fault: str = "raise", at: int = 3, episode: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.fault, self.at, self.only_episode = fault, at, episode
+        self.episode = -1
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.episode += 1
+        obs, info = super().reset(seed=seed)
+        if self._due():
+            obs = self._spoil((obs, 0.0, False, False, {}))[0]
+        return obs, info
+
+    def step(self, action: Any) -> Step:
+        result = super().step(action)
+        return self._spoil(result) if self._due() else result
+
+    def _due(self) -> bool:
+        return self.steps == self.at and self.only_episode in (None, self.episode)
+
+    def _spoil(self, result: Step) -> Any:
+        obs, reward, terminated, truncated, info = result
+        changed = {
+            "nan_obs": (np.array([obs[0], np.nan], dtype=np.float32), reward, terminated, truncated, info),
+            "inf_obs": (np.array([-np.inf, obs[1]], dtype=np.float32), reward, terminated, truncated, info),
+            "nan_reward": (obs, float("nan"), terminated, truncated, info),
+            "shape": (np.zeros(3, dtype=np.float32), reward, terminated, truncated, info),
+            "shape_broadcast": (np.zeros(1, dtype=np.float32), reward, terminated, truncated, info),
+            "complex": (obs.astype(np.complex64), reward, terminated, truncated, info),
+            "text": ("no array", reward, terminated, truncated, info),
+            "reward_array": (obs, np.array([1.0]), terminated, truncated, info),
+            "reward_none": (obs, None, terminated, truncated, info),
+            "flag_int": (obs, reward, 0, truncated, info),
+            "flag_none": (obs, reward, terminated, None, info),
+            "four_values": (obs, reward, terminated, info),
+        }
+        if self.fault in changed:
+            return changed[self.fault]
+        if self.fault == "hang":
+            time.sleep(600)
+        if self.fault == "exit":
+            os._exit(7)
+        if self.fault == "kill":
+            os.kill(os.getpid(), 9)
+        raise ValueError(f"told to break at step {self.at}")
+
+
+def make_counting() -> Counting:
+    """A factory that a worker process can import."""
+    return Counting()
+
+
+def make_drift() -> Drift:
+    """A factory that a worker process can import."""
+    return Drift(length=9, continuous=True)
+
+
+for _name, _class in {"Bandit": Bandit, "Counting": Counting, "Drift": Drift, "Unseeded": Unseeded, "Broken": Broken}.items():
+    for _suffix, _continuous in (("", False), ("Continuous", True)):
+        if (_id := f"Toy{_name}{_suffix}-v0") not in gym.registry:
+            gym.register(_id, entry_point=f"toy_envs:{_class.__name__}", kwargs={"continuous": _continuous})
