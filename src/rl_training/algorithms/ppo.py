@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rl_training.algorithms.base import OnPolicyAlgorithm, detached
 from rl_training.algorithms.optim import Adam, clip_gradients
-from rl_training.models.mlp_actor_critic import MLPActorCritic
+from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
 from rl_training.types import Batch, Metrics, UpdateResult
 
@@ -69,13 +69,13 @@ def normalized(advantages: Tensor) -> Tensor:
 class PPO(OnPolicyAlgorithm):
     """Learns from minibatches of `obs, actions, logprobs, advantages, returns`.
 
-    `policy` is an `MLPActorCritic`, or any module with `act(obs, deterministic=)`, `evaluate_actions(obs, actions)`
+    `policy` is an `ActorCritic`, or any module with `act(obs, deterministic=)`, `evaluate_actions(obs, actions)`
     and `value(obs)`; the latter is differentiated by autograd.
     """
 
     def __init__(
         self,
-        policy: MLPActorCritic | torch.nn.Module,
+        policy: ActorCritic | torch.nn.Module,
         *,
         learning_rate: float,
         clip_coef: float = 0.2,
@@ -94,7 +94,7 @@ class PPO(OnPolicyAlgorithm):
         self.max_grad_norm, self.normalize_advantages, self.clip_value_loss = max_grad_norm, normalize_advantages, clip_value_loss
         self.parameters = list(policy.parameters())
         self.optimizer = Adam(self.parameters, learning_rate=learning_rate, eps=adam_eps)
-        self.explicit = isinstance(policy, MLPActorCritic)
+        self.explicit = isinstance(policy, ActorCritic)
         if observation_normalizer is not None:
             self.observation_normalizer = observation_normalizer
         if reward_normalizer is not None:
@@ -139,6 +139,13 @@ class PPO(OnPolicyAlgorithm):
 
     @torch.no_grad()
     def _explicit_step(self, minibatch: Batch) -> Metrics:
+        losses = self._fill_gradient(minibatch)
+        norm = clip_gradients([self.policy.gradient], self.max_grad_norm)
+        self.optimizer.step([self.policy.gradient])
+        return losses | {"gradient_norm": norm}
+
+    def _fill_gradient(self, minibatch: Batch) -> Metrics:
+        """The losses, with their gradient left in `policy.gradient`."""
         done = self.policy.run(minibatch["obs"])
         fresh = {
             "new_logprobs": done.distribution.log_prob(minibatch["actions"]),
@@ -148,9 +155,7 @@ class PPO(OnPolicyAlgorithm):
         minibatch = minibatch | fresh
         losses = ppo_loss(minibatch, **self._coefficients())
         self.policy.backward(done, minibatch["actions"], **ppo_loss_gradients(minibatch, **self._coefficients()))
-        norm = clip_gradients([self.policy.gradient], self.max_grad_norm)
-        self.optimizer.step([self.policy.gradient])
-        return losses | {"gradient_norm": norm}
+        return losses
 
     def _autograd_step(self, minibatch: Batch) -> Metrics:
         output = self.policy.evaluate_actions(minibatch["obs"], minibatch["actions"])

@@ -73,11 +73,13 @@ class SAC(Algorithm):
         target_entropy: float | None = None,
         critic_subset_size: int | None = None,
         pessimistic_actor: bool = True,
+        backup_entropy: bool = True,
     ) -> None:
         self.model: Any = model
         self.explicit = isinstance(model, MLPSACModel)
         self.learning_rate, self.gamma, self.tau = learning_rate, gamma, tau
         self.critic_subset_size, self.pessimistic_actor = critic_subset_size, pessimistic_actor
+        self.backup_entropy = backup_entropy
         self.actor_parameters = list(self.model.actor.parameters())
         self.critic_parameters = list(self.model.critics.parameters())
         self.actor_optimizer = Adam(self.actor_parameters, learning_rate=actor_learning_rate or learning_rate)
@@ -133,18 +135,31 @@ class SAC(Algorithm):
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> Tensor:
-        """r + γ (1 − done) (min Q̄(s′, a′) − α log π(a′|s′)), with a′ from the current actor."""
+        """r + γ (1 − done) (min Q̄(s′, a′) − α log π(a′|s′)), with a′ from the current actor.
+
+        The minimum goes over a random subset of the critics where one is asked for, the entropy is left out where it
+        is not to be backed up.
+        """
         next_obs = batch["next_obs"]
         if self.explicit:
             sample = self.model.run_actor(next_obs).sample
-            next_q = self.target.infer(torch.cat([next_obs, sample.actions], dim=-1)).squeeze(-1)
+            members = self._subset(self.model.num_critics)
+            next_q = self.target.infer(torch.cat([next_obs, sample.actions], dim=-1), members=members).squeeze(-1)
         else:
             sample = self.model.sample_actions(next_obs)
             next_q = self.target.q_values(next_obs, sample.actions)
-        if self.critic_subset_size is not None and self.critic_subset_size < len(next_q):
-            next_q = next_q[torch.randperm(len(next_q))[: self.critic_subset_size]]
-        soft_value = next_q.amin(dim=0) - self.alpha * sample.logprobs
-        return batch["rewards"] + self.gamma * (1.0 - batch["dones"]) * soft_value
+            members = self._subset(len(next_q))
+            next_q = next_q if members is None else next_q[members]
+        value = next_q.amin(dim=0)
+        if self.backup_entropy:
+            value = value - self.alpha * sample.logprobs
+        return batch["rewards"] + self.gamma * (1.0 - batch["dones"]) * value
+
+    def _subset(self, num_critics: int) -> Tensor | None:
+        """The critics of the next target; None for all."""
+        if self.critic_subset_size is None or self.critic_subset_size >= num_critics:
+            return None
+        return torch.randperm(num_critics)[: self.critic_subset_size]
 
     def update_actor(self, batch: Batch) -> Metrics:
         """One step of the actor, and of the temperature where it is tuned."""

@@ -72,10 +72,13 @@ def draw_curves(runs: Sequence[Path], out: str | Path) -> Path:
         raise MissingExtraError("matplotlib", extra="report", purpose="drawing a plot") from error
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
-    drawn = sum(_draw(axes, run, colour=f"C{number % 10}", label=run.resolve().name) for number, run in enumerate(runs))
+    names = ["evaluation (mean ± std)"] if len(runs) == 1 else [run.resolve().name for run in runs]
+    drawn = sum(_draw(axes, run, colour=f"C{number % 10}", label=names[number]) for number, run in enumerate(runs))
     if not drawn:
         raise ConfigError(f"{', '.join(map(str, runs))}: nothing to draw yet: neither an evaluation nor a finished episode")
     axes.set(xlabel="environment steps", ylabel="return", title=_title(runs))
+    axes.plot([], [], color="C0" if len(runs) == 1 else "grey", lw=0.8, alpha=0.7, label="training (last 100 episodes)")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     if len(runs) <= MAX_LEGEND:
@@ -93,8 +96,7 @@ def _draw(axes: Axes, run: Path, *, colour: str, label: str) -> bool:
     episodes = curve(history, "episode_return")
     evaluations = curve(history, "eval_return_mean", "eval_return_std")
     if episodes:
-        name = None if evaluations else f"{label} (training)"
-        axes.plot([p.step for p in episodes], [p.value for p in episodes], color=colour, lw=0.8, alpha=0.5, label=name)
+        axes.plot([p.step for p in episodes], [p.value for p in episodes], color=colour, lw=0.8, alpha=0.7)
     if evaluations:
         steps = [point.step for point in evaluations]
         axes.plot(steps, [point.value for point in evaluations], color=colour, lw=1.8, marker="o", ms=3, label=label)

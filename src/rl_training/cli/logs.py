@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-FORMATS = {False: "%(levelname)s: %(message)s", True: "%(asctime)s %(levelname)s %(name)s: %(message)s"}
 
 
-class _Lowercase(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        record.levelname = record.levelname.lower()
-        return super().format(record)
-
-
-class _StderrHandler(logging.StreamHandler[Any]):
+class _StderrHandler(logging.Handler):
     """Asks for stderr at each record, since a live progress bar puts itself in between."""
 
     def __init__(self, *, verbose: bool) -> None:
-        logging.Handler.__init__(self)
-        self.setFormatter(_Lowercase(FORMATS[verbose], datefmt="%H:%M:%S"))
+        super().__init__()
+        self.verbose = verbose
 
-    @property
-    def stream(self) -> Any:
-        return sys.stderr
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        level = record.levelname.lower()
+        if not self.verbose:
+            return f"{level}: {text}"
+        return f"{time.strftime('%H:%M:%S', time.localtime(record.created))} {level} {record.name}: {text}"
 
-    @stream.setter
-    def stream(self, _: Any) -> None:
-        raise AttributeError("it is always stderr")
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.flush()
+        except Exception:  # noqa: BLE001 (as every handler: a message that cannot be told must not end a training)
+            self.handleError(record)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rl_training.cli.tables import say
 from rl_training.errors import did_you_mean, nearest
 
 PROG = "rl-training"
@@ -107,7 +108,8 @@ def parse(argv: list[str]) -> tuple[Command, argparse.Namespace]:
     if before.version:
         from rl_training import __version__
 
-        top.exit(0, f"{PROG} {__version__}\n")
+        say(f"{PROG} {__version__}")
+        top.exit(0)
     if first == len(argv):
         top.print_help()
         top.exit(2)
@@ -134,7 +136,7 @@ class _TopParser(Parser):
         """Only here every command is imported, for its summary."""
         width = max(len(name) for name in self.names)
         commands = "\n".join(f"  {name:<{width}}  {load_command(name).summary}" for name in self.names)
-        more = f"`{PROG} COMMAND --help` tells more about one of them. Exit codes: {EXIT_CODES}."
+        more = f"`{PROG} COMMAND --help` tells more about one of them.\nExit codes: {EXIT_CODES}."
         self.epilog = f"commands:\n{commands}\n\nexamples:\n{EXAMPLES}\n\n{more}"
         return super().format_help()
 

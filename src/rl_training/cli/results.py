@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 from rl_training.cli.tables import facts, say
 
 if TYPE_CHECKING:
-    from rl_training.cli.progress import ProgressCallback
+    from rl_training.cli.progress import Best, ProgressCallback
     from rl_training.experiment.config import TrainConfig
     from rl_training.types import TrainResult
 
 
 def number(value: float) -> str:
-    """Four significant digits or so, as people write returns."""
+    """As many digits as people write of a return."""
     if not math.isfinite(value):
-        return "none"
-    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.4g}"
+        return str(value)
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
 
 
 def spread(metrics: dict[str, Any]) -> str:
@@ -46,10 +46,15 @@ def summarize(result: TrainResult, progress: ProgressCallback) -> None:
     """What came out, where it is and what can be done with it."""
     metrics, run_dir = result.metrics, shlex.quote(str(result.run_dir))
     steps = progress.steps_done
+    trained = f"{steps:,} steps and {progress.updates_done:,} updates in {duration(progress.seconds)}"
     rows = [
         ("evaluation", spread(metrics)),
-        ("best", f"{number(progress.best.value)} at step {progress.best.step:,}" if progress.best else "none"),
-        ("trained", f"{steps:,} steps and {progress.updates_done:,} updates in {duration(progress.seconds)}"),
+        *(
+            [("best", f"{_best_words(progress.best)}, kept as checkpoints/best.safetensors")]
+            if progress.best is not None
+            else []
+        ),
+        ("trained", trained if steps else "nothing was left to do; give more --total-timesteps to go on"),
         *([("stopped", str(metrics["stop_reason"]))] if "stop_reason" in metrics else []),
         ("run", str(result.run_dir)),
         ("evaluate", f"rl-training eval --checkpoint {run_dir}"),
@@ -59,6 +64,10 @@ def summarize(result: TrainResult, progress: ProgressCallback) -> None:
     say()
     facts(rows)
     say()
+
+
+def _best_words(best: Best) -> str:
+    return f"{number(best.value)} {'in an earlier part of the run' if best.step is None else f'at step {best.step:,}'}"
 
 
 def closing_lines(result: TrainResult) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
@@ -62,18 +63,19 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         shape.add_column(header, overflow="fold", no_wrap=number == 0)
     for row in rows:
         shape.add_row(*(Text(cell, style="cyan" if number == 0 else "") for number, cell in enumerate(row)))
-    console = make_console()
+    console = make_console(margin=2)
     with console.capture() as captured:
         console.print(shape)
     say("\n".join(f"  {line.rstrip()}".rstrip() for line in captured.get().splitlines()))
 
 
-def make_console() -> Console:
+def make_console(*, margin: int = 0) -> Console:
     """Rich on stdout; it honours NO_COLOR itself."""
     from rich.console import Console
 
     terminal = is_terminal()
-    return Console(force_terminal=terminal, width=None if terminal else PIPED_WIDTH, highlight=False, markup=False, emoji=False)
+    width = shutil.get_terminal_size().columns - margin if terminal and margin else None if terminal else PIPED_WIDTH
+    return Console(force_terminal=terminal, width=width, highlight=False, markup=False, emoji=False)
 
 
 def survive_any_encoding() -> None:

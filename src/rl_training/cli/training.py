@@ -45,7 +45,4 @@ def _report(train: Callable[[ProgressCallback], TrainResult], *, quiet: bool) ->
         raise
     if not quiet:
         summarize(result, progress)
-    if progress.steps_done == 0:
-        step = result.metrics["global_step"]
-        say(f"Nothing was left to do: all {step:,} steps were done. Go further with --total-timesteps {2 * step}.")
     closing_lines(result)

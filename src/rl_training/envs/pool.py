@@ -72,7 +72,7 @@ class EnvPool:
     ) -> None:
         self.spec, self.num_envs = spec, num_envs
         self.exact = True  # whether every episode that was restored came out as it was saved
-        self._seed, self._stream = seed, stream
+        self._seed, self._stream = int(seed), int(stream)
         self._shape: tuple[int, ...] = (num_envs,) if spec.discrete else (num_envs, spec.action_dim)
         self._dtype = action_dtype(spec)
         self._log = np.empty((64, *self._shape), dtype=self._dtype)
@@ -140,9 +140,9 @@ class EnvPool:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Put every environment back into its episode by repeating it; where that fails, say so and begin the next one."""
-        arrays = {name: np.asarray(state[name]) for name in ("episodes", "lengths", "returns", "obs", "actions")}
-        self._check_fit(arrays, state)
+        arrays = self._checked(state)
         time = int(arrays["lengths"].max())
+        log.info("%s: repeating up to %d steps to put the environments back into their episodes", self.spec.env_id, time)
         self._log = np.empty((max(64, 2 * time), *self._shape), dtype=self._dtype)
         for env, actions in enumerate(np.split(arrays["actions"], np.cumsum(arrays["lengths"])[:-1])):
             self._log[time - len(actions) : time, env] = actions
@@ -233,20 +233,22 @@ class EnvPool:
         where = f"environment {env}, episode {self._book.episodes[env]}, step {self._book.lengths[env] + 1}"
         return NumericsError(f"{self.spec.env_id}, {where}: the policy chose the action {shown_action(actions[env])}")
 
-    def _check_fit(self, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
-        saved = f"num_envs={len(arrays['lengths'])}, seed={state['seed']}, stream={state['stream']}"
+    def _checked(self, state: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The arrays of a saved state, if it is one of such a pool."""
+        names = ("episodes", "lengths", "returns", "obs", "actions")
+        if missing := [name for name in (*names, "seed", "stream", "exact") if name not in state]:
+            raise CheckpointError(f"the saved environments lack {', '.join(missing)}")
+        arrays = {name: np.asarray(state[name]) for name in names}
+        saved = f"num_envs={arrays['lengths'].size}, seed={state['seed']}, stream={state['stream']}"
         here = f"num_envs={self.num_envs}, seed={self._seed}, stream={self._stream}"
         if saved != here:
             raise CheckpointError(f"the environments were saved with {saved}; this run has {here}")
-        wanted = {
-            "obs": (self.num_envs, self.spec.obs_dim),
-            "actions": (int(arrays["lengths"].sum()), *self._shape[1:]),
-        }
-        for name, shape in wanted.items():
+        per_env, total = (self.num_envs,), int(np.maximum(arrays["lengths"], 0).sum())
+        wanted = {"episodes": per_env, "lengths": per_env, "returns": per_env, "obs": (*per_env, self.spec.obs_dim)}
+        for name, shape in {**wanted, "actions": (total, *self._shape[1:])}.items():
             if arrays[name].shape != shape:
-                raise CheckpointError(
-                    f"the {name} saved with {self.spec.env_id} have shape {arrays[name].shape}; it needs {shape}"
-                )
+                raise CheckpointError(f"{name} saved with {self.spec.env_id} has shape {arrays[name].shape}; it needs {shape}")
+        return arrays
 
     def _make_room(self) -> None:
         """Drop the actions of episodes that neither run nor ran at the mark; where that is not enough, double the log."""

@@ -18,7 +18,7 @@ Indices: TypeAlias = "Sequence[int] | np.ndarray"
 NDARRAY = np.ndarray
 USUAL_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 USUAL_REWARDS = frozenset({float, int, np.float32, np.float64})
-BACKENDS = ("local_sync", "local_async")
+BACKENDS = ("batched", "local_sync", "local_async")
 
 
 class Transitions(NamedTuple):
@@ -73,7 +73,7 @@ def not_finite(obs: np.ndarray, rewards: np.ndarray | None = None) -> tuple[int,
 
 def all_finite(values: np.ndarray) -> bool:
     """Whether there is neither NaN nor infinity in `values`."""
-    return 0 not in np.isfinite(values).tobytes()  # a quarter of the time of .all(), and this runs at every step
+    return 0 not in np.isfinite(values).tobytes()  # a third of the time of .all(), and this runs at every step
 
 
 def action_dtype(spec: EnvSpec) -> np.dtype[Any]:
@@ -94,7 +94,7 @@ def make_envs(
     timeout: float | None = None,
     num_workers: int | None = None,
 ) -> VectorEnvs:
-    """`num_envs` environments of `source`, in this process or in worker processes; both give the same bits."""
+    """`num_envs` environments of `source`, in this process, in worker processes or batched; all give the same bits."""
     if num_envs < 1:
         raise ConfigError(f"num_envs must be at least 1; got {num_envs}")
     if backend == "local_sync":
@@ -103,6 +103,10 @@ def make_envs(
         from rl_training.envs.workers import AsyncEnvs
 
         return AsyncEnvs(source, spec, num_envs=num_envs, timeout=timeout, num_workers=num_workers)
+    if backend == "batched":
+        from rl_training.envs.batched import make_batched
+
+        return make_batched(source, spec, num_envs=num_envs)
     raise ConfigError(f"environments run in the backends {', '.join(BACKENDS)}; got {backend!r}")
 
 

@@ -1,4 +1,8 @@
-"""Environments in worker processes, for simulators that cost more than the way there and back (about 60 µs)."""
+"""Environments in worker processes, for simulators that cost more than the way there and back.
+
+Measured on two cores that had other work too: that way adds 0.2 to 0.6 ms to a step of 4 environments, which loses clearly for
+Pendulum-v1 (0.07 ms in the loop of `SyncEnvs`) and HalfCheetah-v5 (0.27 ms). So the loop is the default.
+"""
 
 from __future__ import annotations
 

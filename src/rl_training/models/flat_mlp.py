@@ -96,7 +96,7 @@ class MLPLayout:
 
     def forward(self, layers: Sequence[Layer], x: Tensor) -> Tensor:
         """The output for `x` (batch, in), differentiable by autograd."""
-        h = self._spread(x)
+        h = self._spread(x, layers)
         for i, layer in enumerate(layers):
             h = h @ layer.weight + layer.bias
             if i < len(layers) - 1:
@@ -109,7 +109,7 @@ class MLPLayout:
     def run(self, layers: Sequence[Layer], x: Tensor) -> tuple[Tensor, Tape]:
         """The same output, and the tape that `backward` reads."""
         affine = torch.addmm if self.members is None else torch.baddbmm
-        h, tape = self._spread(x), []
+        h, tape = self._spread(x, layers), []
         for i, layer in enumerate(layers):
             inputs, h = h, affine(layer.bias, h, layer.weight)
             pre_norm = mean = rstd = pre_activation = None
@@ -131,8 +131,19 @@ class MLPLayout:
         return self.run(layers, x)[0]
 
     @torch.no_grad()
-    def backward(self, layers: Sequence[Layer], gradients: Sequence[Layer], tape: Tape, gradient: Tensor) -> None:
-        """Write into `gradients` the gradient of whatever has `gradient` at the output."""
+    def backward(
+        self,
+        layers: Sequence[Layer],
+        gradients: Sequence[Layer],
+        tape: Tape,
+        gradient: Tensor,
+        *,
+        at_features: Tensor | None = None,
+    ) -> None:
+        """Write into `gradients` the gradient of whatever has `gradient` at the output.
+
+        `at_features` is what another network that reads the last hidden layer (`tape[-1].inputs`) adds there.
+        """
         matmul = torch.mm if self.members is None else torch.bmm
         keep = self.members is not None
         for i in reversed(range(len(layers))):
@@ -142,6 +153,8 @@ class MLPLayout:
             torch.sum(gradient, dim=-2, keepdim=keep, out=gradients[i].bias)
             if i:
                 gradient = matmul(gradient, layers[i].weight.mT)
+                if at_features is not None and i == len(layers) - 1:
+                    gradient += at_features
 
     @torch.no_grad()
     def input_gradient(self, layers: Sequence[Layer], tape: Tape, gradient: Tensor, *, start: int = 0) -> Tensor:
@@ -174,8 +187,13 @@ class MLPLayout:
         )[0]
         return through
 
-    def _spread(self, x: Tensor) -> Tensor:
-        return x if self.members is None or x.dim() == 3 else x.expand(self.members, *x.shape)
+    @staticmethod
+    def select(layers: Sequence[Layer], members: Tensor) -> list[Layer]:
+        """The layers of some of the members, as copies."""
+        return [Layer(*(None if part is None else part[members] for part in layer)) for layer in layers]  # type: ignore[arg-type]
+
+    def _spread(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
+        return x if self.members is None or x.dim() == 3 else x.expand(len(layers[0].weight), *x.shape)
 
 
 class FlatModule(nn.Module):
@@ -250,8 +268,10 @@ class FlatMLP(FlatModule):
     def run(self, x: Tensor) -> tuple[Tensor, Tape]:
         return self.layout.run(self.layers("net"), x)
 
-    def infer(self, x: Tensor) -> Tensor:
-        return self.layout.infer(self.layers("net"), x)
+    def infer(self, x: Tensor, *, members: Tensor | None = None) -> Tensor:
+        """The output with nothing kept; of some of the members where they are named by number."""
+        layers = self.layers("net")
+        return self.layout.infer(layers if members is None else self.layout.select(layers, members), x)
 
     def backward(self, tape: Tape, gradient: Tensor) -> None:
         self.layout.backward(self.layers("net"), self.gradient_layers("net"), tape, gradient)

@@ -49,6 +49,10 @@ class Categorical:
         """KL(teacher ‖ self), per row."""
         return (teacher.log_probabilities.exp() * (teacher.log_probabilities - self.log_probabilities)).sum(-1)
 
+    def kl_gradient(self, teacher: Categorical, d_kl: Tensor) -> Tensor:
+        """The gradient at the logits of whatever has this gradient at `kl_from(teacher)`."""
+        return d_kl.unsqueeze(-1) * (self.log_probabilities.exp() - teacher.log_probabilities.exp())
+
     def output_gradient(self, actions: Tensor, d_logprobs: Tensor, d_entropy: Tensor) -> Tensor:
         """The gradient at the logits of whatever has these gradients at `log_prob(actions)` and `entropy()`."""
         logp = self.log_probabilities
@@ -82,6 +86,12 @@ class DiagonalGaussian:
         variance_ratio = (2 * (teacher.log_std - self.log_std)).exp()
         distance = (teacher.mean - self.mean).square() * (-2 * self.log_std).exp()
         return (0.5 * (variance_ratio + distance - 1) + self.log_std - teacher.log_std).sum(-1)
+
+    def kl_gradient(self, teacher: DiagonalGaussian, d_kl: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradients at `mean` and `log_std` of whatever has this gradient at `kl_from(teacher)`."""
+        offset, precision, d_rows = self.mean - teacher.mean, (-2 * self.log_std).exp(), d_kl.unsqueeze(-1)
+        variance_ratio = (2 * (teacher.log_std - self.log_std)).exp()
+        return d_rows * offset * precision, (d_rows * (1 - variance_ratio - offset.square() * precision)).sum(0)
 
     def output_gradient(self, actions: Tensor, d_logprobs: Tensor, d_entropy: Tensor) -> tuple[Tensor, Tensor]:
         """The gradients at `mean` and `log_std` of whatever has these at `log_prob(actions)` and `entropy()`."""

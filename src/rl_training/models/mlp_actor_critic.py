@@ -9,8 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rl_training.models.flat_mlp import FlatModule, MLPLayout, Tape
-from rl_training.models.heads import Categorical, DiagonalGaussian, PolicyOutput
+from rl_training.models.actor_critic import ActorCritic
+from rl_training.models.flat_mlp import MLPLayout, Tape
+from rl_training.models.heads import Categorical, DiagonalGaussian
 
 
 class ActorCriticPass(NamedTuple):
@@ -22,11 +23,8 @@ class ActorCriticPass(NamedTuple):
     value_tape: Tape
 
 
-class MLPActorCritic(FlatModule):
-    """Categorical or diagonal-Gaussian policy beside a value network; orthogonal initialisation √2 / 0.01 / 1.
-
-    Gaussian actions are unbounded; whoever steps the environment clips them (`EnvSpec.to_env`).
-    """
+class MLPActorCritic(ActorCritic):
+    """Categorical or diagonal-Gaussian policy beside a value network; orthogonal initialisation √2 / 0.01 / 1."""
 
     def __init__(
         self,
@@ -40,8 +38,8 @@ class MLPActorCritic(FlatModule):
     ) -> None:
         policy = MLPLayout((obs_dim, *hidden_sizes, action_dim), activation=activation)
         value = MLPLayout((obs_dim, *hidden_sizes, 1), activation=activation)
-        super().__init__({"policy": policy, "value": value, "log_std": 0 if discrete else action_dim})
-        self.obs_dim, self.action_dim, self.discrete = obs_dim, action_dim, discrete
+        parts: dict[str, MLPLayout | int] = {"policy": policy, "value": value, "log_std": 0 if discrete else action_dim}
+        super().__init__(parts, obs_dim=obs_dim, action_dim=action_dim, discrete=discrete)
         self.policy_net, self.value_net = policy, value
         hidden_gains = [math.sqrt(2)] * len(hidden_sizes)
         policy.initialize(self.vector("policy").data, gains=[*hidden_gains, 0.01])
@@ -54,19 +52,6 @@ class MLPActorCritic(FlatModule):
 
     def value(self, obs: Tensor) -> Tensor:
         return self.value_net.forward(self.value_net.layers(self.vector("value")), obs).squeeze(-1)
-
-    def act(self, obs: Tensor, *, deterministic: bool = False) -> PolicyOutput:
-        """Actions for a batch, or for a single observation."""
-        single, obs = obs.dim() == 1, torch.atleast_2d(obs)
-        policy = self.distribution(obs)
-        actions = policy.mode() if deterministic else policy.sample()
-        output = PolicyOutput(actions, policy.log_prob(actions), self.value(obs), policy.entropy())
-        return PolicyOutput(*(column[0] for column in output)) if single else output
-
-    def evaluate_actions(self, obs: Tensor, actions: Tensor) -> PolicyOutput:
-        """What the policy now says of actions taken before."""
-        policy = self.distribution(obs)
-        return PolicyOutput(actions, policy.log_prob(actions), self.value(obs), policy.entropy())
 
     @torch.no_grad()
     def infer_policy(self, obs: Tensor) -> Categorical | DiagonalGaussian:
@@ -88,14 +73,6 @@ class MLPActorCritic(FlatModule):
     @torch.no_grad()
     def backward(self, done: ActorCriticPass, actions: Tensor, *, d_logprobs: Tensor, d_entropy: Tensor, d_values: Tensor) -> None:
         """Fill `gradient` from the gradients at log-probabilities, entropies and values."""
-        d_outputs = done.distribution.output_gradient(actions, d_logprobs, d_entropy)
-        if isinstance(d_outputs, tuple):
-            d_outputs, d_log_std = d_outputs
-            self.gradient_vector("log_std").copy_(d_log_std)
+        d_outputs = self._through_head(done.distribution.output_gradient(actions, d_logprobs, d_entropy))
         self.policy_net.backward(self.layers("policy"), self.gradient_layers("policy"), done.policy_tape, d_outputs)
         self.value_net.backward(self.layers("value"), self.gradient_layers("value"), done.value_tape, d_values.unsqueeze(-1))
-
-    def _head(self, outputs: Tensor, log_std: Tensor | None = None) -> Categorical | DiagonalGaussian:
-        if self.discrete:
-            return Categorical(outputs)
-        return DiagonalGaussian(outputs, self.vector("log_std") if log_std is None else log_std)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
 
-from rl_training.algorithms.base import Algorithm
 from rl_training.envs.pool import EnvPool
 from rl_training.runtime.rng import Stream
 from rl_training.types import Collected, EnvSpec, State
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from rl_training.types import Batch
+
+
+class Explorer(Protocol):
+    """Whoever chooses the actions: a learner, or a behaviour to record."""
+
+    def explore(self, obs: Tensor) -> Tensor: ...
 
 
 class Collector:
@@ -24,7 +31,7 @@ class Collector:
     action led to, even where an episode ended.
     """
 
-    def __init__(self, pool: EnvPool, spec: EnvSpec, algorithm: Algorithm, *, seed: int, device: torch.device) -> None:
+    def __init__(self, pool: EnvPool, spec: EnvSpec, algorithm: Explorer, *, seed: int, device: torch.device) -> None:
         self.pool, self.spec, self.algorithm, self.device = pool, spec, algorithm, device
         self.rng = np.random.default_rng((seed, Stream.WARMUP_ACTIONS))
         self._rng_mark = self.rng.bit_generator.state

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
 from rl_training.algorithms.base import Algorithm, OnPolicyAlgorithm
+from rl_training.algorithms.ppo import normalized
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.rollout import explained_variance, generalized_advantages, minibatches
 from rl_training.options.base import OffPolicyOptions, OnPolicyOptions
@@ -97,12 +98,13 @@ class OnPolicyLoop(CollectingLoop):
             gae_lambda=options.gae_lambda,
         )
         flat_advantages = advantages.flatten().to(values.device)
+        over_batch = getattr(options, "normalize_advantages", None) == "batch"
         batch = {
             "obs": obs,
             "raw_obs": rows["obs"],
             "actions": rows["actions"],
             "logprobs": algorithm.log_prob(obs, rows["actions"]),
-            "advantages": flat_advantages,
+            "advantages": normalized(flat_advantages) if over_batch else flat_advantages,
             "returns": flat_advantages + values,
             "values": values,
         }
@@ -112,7 +114,7 @@ class OnPolicyLoop(CollectingLoop):
         """What else to do with a rollout before it is forgotten."""
         return {}
 
-    def _passes(self, batch: Batch) -> Any:
+    def _passes(self, batch: Batch) -> Iterator[Batch]:
         needed = {name: column for name, column in batch.items() if name != "raw_obs"}
         for _ in range(self.options.update_epochs):
             yield from minibatches(needed, self.options.minibatch_size)

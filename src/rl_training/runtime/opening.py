@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 import torch
 from typing_extensions import Unpack
 
+from rl_training.data.offline_dataset import OfflineDataset
 from rl_training.envs.pool import EnvPool, Evaluator
 from rl_training.envs.source import EnvSource
 from rl_training.envs.spaces import require_actions
@@ -21,8 +22,10 @@ from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.metadata import environment_differences, numeric_environment
 from rl_training.experiment.run import Run
 from rl_training.options import algorithm_names, load_options_class
+from rl_training.options._datasets import DatasetOptions
 from rl_training.runtime.callbacks import Callback, EarlyStoppingCallback
 from rl_training.runtime.evaluation import PolicyEvaluator
+from rl_training.runtime.offline_data import load_offline_data
 from rl_training.runtime.rng import Stream
 from rl_training.runtime.session import Session
 from rl_training.types import EnvSpec
@@ -50,6 +53,7 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
     if saved is not None:
         require_same_task(config, spec, saved)
     device = resolve_device(config.device)
+    dataset = _prior_data(config, source, spec, saved)
     with ExitStack() as stack:
         stack.enter_context(torch_settings(config.threads))
         torch.manual_seed(config.seed)
@@ -64,7 +68,9 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
         early_stopping = config.options.early_stopping
         if early_stopping is not None:
             callbacks.insert(0, EarlyStoppingCallback(early_stopping))
-        yield Session(config, spec=spec, run=run, pool=pool, evaluator=evaluator, callbacks=callbacks, resume_from=saved)
+        session = Session(config, spec=spec, run=run, pool=pool, evaluator=evaluator, callbacks=callbacks, resume_from=saved)
+        session.dataset = dataset
+        yield session
 
 
 def require_algorithm_fits(config: TrainConfig, spec: EnvSpec) -> None:
@@ -86,6 +92,16 @@ def require_same_task(config: TrainConfig, spec: EnvSpec, saved: CheckpointState
     was = EnvSpec.from_dict(saved.metadata["env_spec"])
     if was != spec:
         raise CheckpointError(f"the checkpoint is of an environment with other spaces: {was} then, {spec} now")
+
+
+def _prior_data(config: TrainConfig, source: EnvSource, spec: EnvSpec, saved: CheckpointState | None) -> OfflineDataset | None:
+    """What an algorithm with dataset options learns from; a resume on other data is refused here."""
+    if not isinstance(config.options, DatasetOptions):
+        return None
+    dataset = load_offline_data(config.options, source, spec, seed=config.seed)
+    if saved is not None:
+        dataset.load_state_dict(saved.buffer_state["dataset"])
+    return dataset
 
 
 @contextmanager

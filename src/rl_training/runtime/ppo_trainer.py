@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from typing_extensions import Unpack
@@ -28,19 +28,23 @@ def build_ppo(options: PPOConfig, env: EnvSpec, device: torch.device) -> PPO:
         activation=options.activation,
         log_std_init=options.log_std_init,
     ).to(device)
-    return PPO(
-        policy,
-        learning_rate=options.learning_rate,
-        clip_coef=options.clip_coef,
-        ent_coef=options.ent_coef,
-        vf_coef=options.vf_coef,
-        max_grad_norm=options.max_grad_norm,
-        normalize_advantages=options.normalize_advantages == "minibatch",
-        clip_value_loss=options.clip_value_loss,
-        adam_eps=options.adam_eps,
-        observation_normalizer=ObservationNormalizer(env.obs_dim) if options.normalize_observations else None,
-        reward_normalizer=RewardNormalizer(gamma=options.gamma) if options.normalize_rewards else None,
-    )
+    return PPO(policy, **ppo_arguments(options, env))
+
+
+def ppo_arguments(options: PPOConfig, env: EnvSpec) -> dict[str, Any]:
+    """What the learner takes beside its networks."""
+    return {
+        "learning_rate": options.learning_rate,
+        "clip_coef": options.clip_coef,
+        "ent_coef": options.ent_coef,
+        "vf_coef": options.vf_coef,
+        "max_grad_norm": options.max_grad_norm,
+        "normalize_advantages": options.normalize_advantages == "minibatch",
+        "clip_value_loss": options.clip_value_loss,
+        "adam_eps": options.adam_eps,
+        "observation_normalizer": ObservationNormalizer(env.obs_dim) if options.normalize_observations else None,
+        "reward_normalizer": RewardNormalizer(gamma=options.gamma) if options.normalize_rewards else None,
+    }
 
 
 def train_ppo(config: TrainConfig, **session_options: Unpack[SessionOptions]) -> TrainResult:

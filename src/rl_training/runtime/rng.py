@@ -22,6 +22,9 @@ class Stream(IntEnum):
     EVAL_ENVS = 1
     WARMUP_ACTIONS = 2
     REPLAY = 3
+    DATASET_SAMPLING = 10
+    DATASET_ENVS = 11
+    DATASET_ACTIONS = 12
 
 
 class TorchRng:

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TypedDict, cast
 
 import torch
 from typing_extensions import Unpack
 
 from rl_training.algorithms.sac import SAC
-from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.registry import AlgorithmSpec
 from rl_training.models.mlp_sac import MLPSACModel
 from rl_training.options.sac import SACConfig
 from rl_training.runtime.loops import OffPolicyLoop
 from rl_training.runtime.opening import SessionOptions, open_session
-from rl_training.runtime.rng import Stream
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint
 from rl_training.types import EnvSpec, TrainResult
 
 
+class SACSettings(TypedDict):
+    """Arguments of `SAC`, by name."""
+
+    learning_rate: float
+    gamma: float
+    alpha: float | str
+    tau: float
+    actor_learning_rate: float | None
+    alpha_learning_rate: float | None
+    initial_alpha: float
+    target_entropy: float | None
+    critic_subset_size: int | None
+
+
 def build_sac(options: SACConfig, env: EnvSpec, device: torch.device) -> SAC:
-    model = MLPSACModel(
+    return SAC(sac_model(options, env, device), **sac_settings(options))
+
+
+def sac_model(options: SACConfig, env: EnvSpec, device: torch.device) -> MLPSACModel:
+    """The networks of SAC and its kin."""
+    return MLPSACModel(
         env.obs_dim,
         env.action_dim,
         options.hidden_sizes,
@@ -29,18 +46,21 @@ def build_sac(options: SACConfig, env: EnvSpec, device: torch.device) -> SAC:
         layer_norm=options.layer_norm,
         activation=options.activation,
     ).to(device)
-    return SAC(
-        model,
-        learning_rate=options.learning_rate,
-        gamma=options.gamma,
-        alpha=options.alpha,
-        tau=options.tau,
-        actor_learning_rate=options.actor_learning_rate,
-        alpha_learning_rate=options.alpha_learning_rate,
-        initial_alpha=options.initial_alpha,
-        target_entropy=None if options.target_entropy == "auto" else options.target_entropy,
-        critic_subset_size=options.critic_subset_size,
-    )
+
+
+def sac_settings(options: SACConfig) -> SACSettings:
+    """The learner's arguments that SAC and its kin share."""
+    return {
+        "learning_rate": options.learning_rate,
+        "gamma": options.gamma,
+        "alpha": options.alpha,
+        "tau": options.tau,
+        "actor_learning_rate": options.actor_learning_rate,
+        "alpha_learning_rate": options.alpha_learning_rate,
+        "initial_alpha": options.initial_alpha,
+        "target_entropy": None if options.target_entropy == "auto" else options.target_entropy,
+        "critic_subset_size": options.critic_subset_size,
+    }
 
 
 def train_sac(config: TrainConfig, **session_options: Unpack[SessionOptions]) -> TrainResult:
@@ -48,12 +68,7 @@ def train_sac(config: TrainConfig, **session_options: Unpack[SessionOptions]) ->
     with open_session(config, **session_options) as session:
         options = cast("SACConfig", config.options)
         algorithm = build_sac(options, session.spec, session.device)
-        buffer = ReplayBuffer(
-            options.buffer_capacity,
-            obs_dim=session.spec.obs_dim,
-            action_dim=session.spec.action_dim,
-            seed=(config.seed, Stream.REPLAY),
-        )
+        buffer = session.replay_buffer(options.buffer_capacity)
         return session.train(algorithm, OffPolicyLoop(session.collector(algorithm), buffer, algorithm, options))
 
 

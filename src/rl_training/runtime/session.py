@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,8 @@ from typing import Any
 from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm
+from rl_training.data.offline_dataset import OfflineDataset
+from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.pool import EnvPool
 from rl_training.errors import EnvError, NumericsError, TrainingInterrupted
 from rl_training.experiment.checkpoint import CheckpointState
@@ -23,7 +26,7 @@ from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.loops import Loop
-from rl_training.runtime.rng import TorchRng
+from rl_training.runtime.rng import Stream, TorchRng
 from rl_training.runtime.signals import StopSignals
 from rl_training.types import Collected, EnvSpec, State, TrainResult, UpdateResult
 
@@ -83,6 +86,7 @@ class Session:
         self.device = evaluator.device
         self.progress = Progress()
         self.rng = TorchRng()
+        self.dataset: OfflineDataset | None = None  # of algorithms with dataset options
         self.stop_reason: str | None = None
         self.update_metrics: dict[str, Any] = {}
         self.eval_metrics: dict[str, Any] = {}
@@ -103,6 +107,16 @@ class Session:
         """Of this run's training environments."""
         assert self.pool is not None
         return Collector(self.pool, self.spec, algorithm, seed=self.config.seed, device=self.device)
+
+    def replay_buffer(self, capacity: int) -> ReplayBuffer:
+        """An empty one for this run's transitions, drawn from a stream of its own."""
+        spec, seed = self.spec, (self.config.seed, Stream.REPLAY)
+        return ReplayBuffer(capacity, obs_dim=spec.obs_dim, action_dim=spec.action_dim, seed=seed)
+
+    def prior_data(self) -> OfflineDataset:
+        """What the configuration's dataset options name."""
+        assert self.dataset is not None
+        return self.dataset
 
     def train(self, algorithm: Algorithm, loop: Loop) -> TrainResult:
         """Turn after turn until the budget is spent, something asks to stop, or a signal comes."""
@@ -133,7 +147,7 @@ class Session:
         return None if self.options.max_updates is None else self.options.max_updates - self.progress.updates
 
     def _turn(self) -> None:
-        before = self.global_step
+        before, updates_before = self.global_step, self.progress.updates
         scheduled = self.options.scheduled_values(before, self.config.total_timesteps)
         for name, value in scheduled.items():
             self.algorithm.schedule(name, value)
@@ -145,9 +159,9 @@ class Session:
         self._after_learning(learned, scheduled)
         if self.config.eval_episodes and self._passed(self.options.eval_interval, before):
             self._evaluate()
-        elif self._passed(self.config.log_interval, before):
+        elif self._passed(self.config.log_interval, before, updates_before):
             self._log({})
-        if self._passed(self.config.checkpoint_interval, before):
+        if self._passed(self.config.checkpoint_interval, before, updates_before):
             self.save_checkpoint()
 
     def _collect(self) -> Collected:
@@ -171,8 +185,13 @@ class Session:
             for callback in self.callbacks:
                 callback.on_update_end(self, learned)
 
-    def _passed(self, interval: int, before: int) -> bool:
-        """Whether a multiple of `interval` lies in the turn just made (turns may be many steps long)."""
+    def _passed(self, interval: int, before: int, updates_before: int | None = None) -> bool:
+        """Whether a multiple of `interval` lies in the turn just made (turns may be many steps long).
+
+        A turn without environment steps, as in pretraining, is measured by its updates where they are given.
+        """
+        if updates_before is not None and self.global_step == before:
+            return self.progress.updates // interval > updates_before // interval
         return self.global_step // interval > before // interval
 
     def _evaluate(self, *, final: bool = False) -> None:
@@ -252,6 +271,6 @@ class Session:
         result = TrainResult(self.run.directory, path, self.final_metrics())
         for callback in self.callbacks:
             callback.on_train_end(self, result)
-        command = f"rl-training resume --checkpoint {self.run.directory}"
+        command = f"rl-training resume --checkpoint {shlex.quote(str(self.run.directory))}"
         message = f"interrupted at step {self.global_step}; everything is saved. Go on with:\n  {command}"
         raise TrainingInterrupted(message, signum=signum, result=result)

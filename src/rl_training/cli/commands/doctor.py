@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     heading("Machine")
     facts(_machine(problems))
     heading("Features")
-    table(("extra", "", "for", "how to get it"), [_extra(name) for name in EXTRAS])
+    table(("extra", "state", "for", "how to get it"), [_extra(name) for name in EXTRAS])
     heading("Files")
     facts([("output", _writable(Path(args.output_dir), problems))])
     say()

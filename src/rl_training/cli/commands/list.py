@@ -26,10 +26,15 @@ def run(args: argparse.Namespace) -> int:  # noqa: ARG001
 
     heading("Algorithms")
     facts_of = {name: class_constants(name) for name in algorithm_names()}
-    table(("name", "actions", ""), [(name, _actions(facts), str(facts.get("summary", ""))) for name, facts in facts_of.items()])
+    table(
+        ("name", "actions", "what it is"),
+        [(name, _actions(facts), str(facts.get("summary", ""))) for name, facts in facts_of.items()],
+    )
     say()
     heading("Presets")
-    table(("name", ""), [(name, purpose(find_preset(name).read_text(encoding="utf-8"))) for name in list_presets()])
+    table(
+        ("name", "what it is for"), [(name, purpose(find_preset(name).read_text(encoding="utf-8"))) for name in list_presets()]
+    )
     say()
     say("More: rl-training show ALGORITHM, rl-training show PRESET; begin with: rl-training train ppo/cartpole")
     return 0

@@ -1,0 +1,49 @@
+# Two words are enough from a fresh clone: `make demo`, `make test`. Python with venv and pip is all they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+RUN_SUFFIX := demo-$(shell date +%Y%m%d-%H%M%S)
+DEMO_RUN := runs/demo/ppo__CartPole-v1__seed1__$(RUN_SUFFIX)
+WORKERS ?= 2
+# the tests and trainings run side by side; each takes one thread of its own
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: setup demo check test test-all bench docs clean
+
+setup: $(READY)
+
+# torch goes first and pinned: unpinned it would bring gigabytes of CUDA to a machine without a GPU
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' requirements.lock)"
+	$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable ".[all,dev,docs]"
+	@touch $(READY)
+
+demo: setup
+	@echo "Training PPO on CartPole-v1 ..."
+	@$(BIN)/rl-training train ppo/cartpole --output-dir runs/demo --run-suffix $(RUN_SUFFIX)
+	@$(BIN)/rl-training eval --checkpoint $(DEMO_RUN) --num-episodes 50
+	@$(BIN)/rl-training plot $(DEMO_RUN) --out $(DEMO_RUN)/learning_curve.png
+	@echo
+	@echo "run:            $(DEMO_RUN)"
+	@echo "checkpoints:    $(DEMO_RUN)/checkpoints"
+	@echo "learning curve: $(DEMO_RUN)/learning_curve.png"
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: setup
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+
+test-all: setup
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+# make bench ROW=sac runs one row
+bench: setup
+	$(BIN)/python benchmarks/speed/run.py $(if $(ROW),--row $(ROW),)
+
+clean:
+	rm -rf .pytest_cache .mypy_cache .ruff_cache dist site

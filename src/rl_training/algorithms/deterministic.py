@@ -1,0 +1,121 @@
+"""What TD3 and DDPG have in common: a deterministic actor that climbs a learnt Q function (Silver et al., 2014)."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from rl_training.algorithms.base import Algorithm
+from rl_training.algorithms.optim import Adam, polyak_update
+from rl_training.algorithms.sac import critic_loss, critic_loss_gradient
+from rl_training.models.deterministic import DeterministicActorCritic
+from rl_training.types import Batch, Metrics
+
+
+def actor_loss(q_values: Tensor) -> Metrics:
+    """Minus the mean value of the actor's actions."""
+    return {"actor_loss": -q_values.mean()}
+
+
+def actor_loss_gradient(q_values: Tensor) -> Tensor:
+    """d actor_loss / d q_values."""
+    return torch.full_like(q_values, -1.0 / q_values.numel())
+
+
+class DeterministicActorAlgorithm(Algorithm):
+    """The pieces of an update; what the target is, and which pieces move when, is each algorithm's own.
+
+    `model` is a `DeterministicActorCritic`, or any module with submodules `actor` (observations to actions in
+    [-1, 1]) and `critics`, and `q_values(obs, actions)` of shape (critics, batch); the latter is differentiated
+    by autograd.
+    """
+
+    def __init__(
+        self,
+        model: DeterministicActorCritic | nn.Module,
+        *,
+        learning_rate: float,
+        gamma: float,
+        tau: float,
+        exploration_noise: float,
+        actor_learning_rate: float | None,
+    ) -> None:
+        self.model = cast("Any", model)
+        self.explicit = isinstance(model, DeterministicActorCritic)
+        self.learning_rate, self.gamma, self.tau, self.exploration_noise = learning_rate, gamma, tau, exploration_noise
+        # unlike SAC's, the next action of the target is the target actor's, so the copy is of both
+        self.target = copy.deepcopy(self.model).requires_grad_(False)
+        self.actor_parameters = list(self.model.actor.parameters())
+        self.critic_parameters = list(self.model.critics.parameters())
+        self.target_parameters = [*self.target.actor.parameters(), *self.target.critics.parameters()]
+        self.actor_optimizer = Adam(self.actor_parameters, learning_rate=actor_learning_rate or learning_rate)
+        self.critic_optimizer = Adam(self.critic_parameters, learning_rate=learning_rate)
+
+    @torch.no_grad()
+    def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:  # noqa: ARG002 (there is no other way to act)
+        return self._actions(self.model, obs)
+
+    @torch.no_grad()
+    def explore(self, obs: Tensor) -> Tensor:
+        """The actor's actions with Gaussian noise, brought back into [-1, 1]."""
+        actions = self._actions(self.model, obs)
+        return actions.add(torch.randn_like(actions), alpha=self.exploration_noise).clamp_(-1.0, 1.0)
+
+    @abstractmethod
+    def next_actions(self, next_obs: Tensor) -> Tensor:
+        """What the target assumes will be done next."""
+
+    @torch.no_grad()
+    def targets(self, batch: Batch) -> Tensor:
+        """r + γ (1 − done) min Q̄(s′, a′); with one critic the minimum is that critic."""
+        next_obs = batch["next_obs"]
+        next_actions = self.next_actions(next_obs)
+        if self.explicit:
+            next_q = self.target.critics.infer(torch.cat([next_obs, next_actions], dim=-1)).squeeze(-1)
+        else:
+            next_q = self.target.q_values(next_obs, next_actions)
+        # `dones`, not `cuts`: a time limit cuts the episode, not the value
+        target: Tensor = batch["rewards"] + self.gamma * (1.0 - batch["dones"]) * next_q.amin(dim=0)
+        return target
+
+    def update_critics(self, batch: Batch) -> Metrics:
+        """One step of the critics towards the target."""
+        target = self.targets(batch)
+        if self.explicit:
+            critics = self.model.critics
+            outputs, tape = critics.run(torch.cat([batch["obs"], batch["actions"]], dim=-1))
+            q_values = outputs.squeeze(-1)
+            losses = critic_loss(q_values, target)
+            critics.backward(tape, critic_loss_gradient(q_values, target).unsqueeze(-1))
+            self.critic_optimizer.step([critics.gradient])
+        else:
+            losses = critic_loss(self.model.q_values(batch["obs"], batch["actions"]), target)
+            self.critic_optimizer.descend(losses["critic_loss"], self.critic_parameters)
+        return losses
+
+    def update_actor(self, batch: Batch) -> Metrics:
+        """One step of the actor up the first critic, which stays as it is."""
+        obs = batch["obs"]
+        if self.explicit:
+            actions, actor_tape = self.model.actor.run(obs)
+            q_values, critic_tape = self.model.run_first_critic(obs, actions)
+            losses = actor_loss(q_values)
+            d_actions = self.model.first_critic_action_gradient(critic_tape, actor_loss_gradient(q_values))
+            self.model.actor.backward(actor_tape, d_actions)
+            self.actor_optimizer.step([self.model.actor.gradient])
+        else:
+            losses = actor_loss(self.model.q_values(obs, self.model.actor(obs))[0])
+            self.actor_optimizer.descend(losses["actor_loss"], self.actor_parameters)
+        return losses
+
+    def move_targets(self) -> None:
+        """Both target copies follow a little."""
+        polyak_update([*self.actor_parameters, *self.critic_parameters], self.target_parameters, self.tau)
+
+    def _actions(self, networks: Any, obs: Tensor) -> Tensor:
+        actions: Tensor = networks.actor.infer(obs) if self.explicit else networks.actor(obs)
+        return actions

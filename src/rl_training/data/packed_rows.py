@@ -1,0 +1,69 @@
+"""Transitions packed into one matrix: what the replay ring and the offline dataset have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.types import Batch, State
+
+COLUMNS = ("obs", "actions", "rewards", "next_obs", "dones", "cuts")
+
+
+class PackedRows(ABC):
+    """Rows with the columns of `COLUMNS`, drawn with replacement from a stream of their own.
+
+    All columns lie side by side in one float32 matrix, so that a batch is a single gather. Pages of it that were
+    never written take no memory.
+    """
+
+    def __init__(self, capacity: int, *, obs_dim: int, action_dim: int, seed: int | tuple[int, ...]) -> None:
+        widths = {"obs": obs_dim, "actions": action_dim, "next_obs": obs_dim, "rewards": 1, "dones": 1, "cuts": 1}
+        self._slices: dict[str, slice] = {}
+        start = 0
+        for name, width in widths.items():
+            self._slices[name] = slice(start, start + width)
+            start += width
+        self._rows = torch.zeros(capacity, start)
+        self._view = self._rows.numpy()  # the same memory, cheaper to write small pieces into
+        self.rng = np.random.default_rng(seed)
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int:
+        return self._view.nbytes
+
+    def sample(self, batch_size: int) -> Batch:
+        """`batch_size` rows with replacement, as columns that are views of one fresh matrix."""
+        return self.columns(self._rows.index_select(0, torch.from_numpy(self.draw(batch_size))))
+
+    def draw(self, batch_size: int) -> np.ndarray:
+        """The numbers of the rows of the next batch: uniform over all that are there."""
+        return self.rng.integers(len(self), size=batch_size)
+
+    def columns(self, rows: Tensor) -> Batch:
+        """A matrix of rows, cut into named columns."""
+        batch = {name: rows[:, where] for name, where in self._slices.items()}
+        for name in ("rewards", "dones", "cuts"):
+            batch[name] = batch[name].squeeze(-1)
+        return batch
+
+    def state_dict(self) -> State:
+        return {"rng": self.rng.bit_generator.state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.rng.bit_generator.state = state["rng"]
+
+    def _write(self, position: int, transitions: Mapping[str, np.ndarray], start: int, end: int) -> None:
+        """Rows `start` to `end` of `transitions`, each column (n, ...), from row `position` of the matrix on."""
+        for name in COLUMNS:
+            column = np.asarray(transitions[name])
+            piece = column.reshape(len(column), -1)[start:end]
+            self._view[position : position + end - start, self._slices[name]] = piece

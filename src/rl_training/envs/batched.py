@@ -1,0 +1,175 @@
+"""Gymnasium's classic control environments, many at a time in numpy, with Gymnasium's numbers bit for bit.
+
+Every operation stands in the order, and is of the precision, in which Gymnasium does it for one environment, and an
+episode's start is drawn from its seed by the same generator. Constants are read from an environment of Gymnasium's own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from rl_training.envs.source import EnvSource
+from rl_training.envs.vector import Indices, Transitions, action_dtype
+from rl_training.errors import ConfigError
+from rl_training.types import EnvSpec
+
+HARMLESS = (gym.wrappers.OrderEnforcing, gym.wrappers.PassiveEnvChecker, gym.wrappers.TimeLimit)  # they change no number
+
+
+class Outcome(NamedTuple):
+    """What one step led to: the states after it [state_size, n], rewards [n] and where it ended the episode [n]."""
+
+    state: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+
+
+class BatchedEnvs(ABC):
+    """`VectorEnvs` whose states are columns of one matrix. An episode that has ended is reset before it is stepped again."""
+
+    state_size: ClassVar[int]
+
+    def __init__(self, core: Any, spec: EnvSpec, *, num_envs: int, max_episode_steps: int | None) -> None:
+        self.core = core  # an environment of Gymnasium's own, for its constants
+        self._spec, self._num_envs = spec, num_envs
+        self._limit = max_episode_steps
+        self._dtype = action_dtype(spec)
+        self._state = np.zeros((self.state_size, num_envs))
+        self._elapsed = np.zeros(num_envs, dtype=np.int64)
+
+    @property
+    def num_envs(self) -> int:
+        return self._num_envs
+
+    def reset(self, indices: Indices, seeds: Sequence[int]) -> np.ndarray:
+        """Begin a new episode in the environments named; their first observations."""
+        starts: dict[int, np.ndarray] = {}  # in a population several environments begin the same episode
+        for seed in seeds:
+            if seed not in starts:
+                starts[seed] = self.start(np.random.Generator(np.random.PCG64(np.random.SeedSequence(int(seed)))))
+        index = np.asarray(indices)
+        state = np.array([starts[seed] for seed in seeds]).T.reshape(self.state_size, len(index))
+        self._state[:, index] = state
+        self._elapsed[index] = 0
+        return self.first_obs(state)
+
+    def step(self, actions: np.ndarray) -> Transitions:
+        """One step in every environment."""
+        elapsed = self._elapsed
+        done = self.advance(self._state, np.asarray(actions, dtype=self._dtype), elapsed)
+        self._state = done.state
+        elapsed += 1
+        return self._told(done, elapsed)
+
+    def step_some(self, indices: Indices, actions: np.ndarray) -> Transitions:
+        """One step in the environments named, and none in the others."""
+        index = np.asarray(indices)
+        elapsed = self._elapsed[index]
+        done = self.advance(self._state[:, index], np.asarray(actions, dtype=self._dtype), elapsed)
+        self._state[:, index] = done.state
+        elapsed += 1
+        self._elapsed[index] = elapsed
+        return self._told(done, elapsed)
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def _told(self, done: Outcome, elapsed: np.ndarray) -> Transitions:
+        truncated = np.zeros(len(elapsed), dtype=bool) if self._limit is None else elapsed >= self._limit
+        return Transitions(self.observe(done.state), done.rewards, done.terminated, truncated)
+
+    @abstractmethod
+    def start(self, rng: np.random.Generator) -> np.ndarray:
+        """The state an episode begins in."""
+
+    @abstractmethod
+    def advance(self, state: np.ndarray, actions: np.ndarray, elapsed: np.ndarray) -> Outcome:
+        """One step from `state` [state_size, n], which is left as it is; `elapsed` says how many came before."""
+
+    @abstractmethod
+    def observe(self, state: np.ndarray) -> np.ndarray:
+        """Observations [n, obs_dim] float32."""
+
+    def first_obs(self, state: np.ndarray) -> np.ndarray:
+        """Observations at the start, where they are computed in another precision."""
+        return self.observe(state)
+
+
+def squared(x: np.ndarray) -> np.ndarray:
+    """What `scalar ** 2` gives for each number: the C library's pow, which is not x·x in one case of a thousand."""
+    if _power_is_pow(x.dtype):
+        return np.power(x, np.full(x.shape, 2, dtype=x.dtype))  # a scalar exponent would be turned into x·x
+    return np.array([number**2 for number in x.ravel()], dtype=x.dtype).reshape(x.shape)
+
+
+@lru_cache(maxsize=2)
+def _power_is_pow(dtype: np.dtype[Any]) -> bool:
+    """Whether numpy's power over an array is the C library's here: on some processors it has a routine of its own."""
+    probe = np.random.default_rng(0).uniform(-10, 10, 20_000).astype(dtype)
+    return bool((np.power(probe, np.full_like(probe, 2)) == np.array([number**2 for number in probe])).all())
+
+
+def each(function: Any, x: np.ndarray) -> np.ndarray:
+    """A function of the math module for each number; numpy's own may round differently."""
+    return np.fromiter(map(function, x.tolist()), dtype=np.float64, count=len(x))
+
+
+def available() -> dict[str, type[BatchedEnvs]]:
+    """Environment classes of Gymnasium by their names, and what stands for them here."""
+    from rl_training.envs.batched_acrobot import BatchedAcrobot
+    from rl_training.envs.batched_classic import BatchedCartPole, BatchedMountainCarContinuous, BatchedPendulum
+
+    return {
+        "gymnasium.envs.classic_control.acrobot.AcrobotEnv": BatchedAcrobot,
+        "gymnasium.envs.classic_control.cartpole.CartPoleEnv": BatchedCartPole,
+        "gymnasium.envs.classic_control.continuous_mountain_car.Continuous_MountainCarEnv": BatchedMountainCarContinuous,
+        "gymnasium.envs.classic_control.pendulum.PendulumEnv": BatchedPendulum,
+    }
+
+
+def batched_class(env: gym.Env[Any, Any]) -> type[BatchedEnvs] | None:
+    """What stands for `env`, if nothing around it changes its numbers."""
+    *wrappers, core = _layers(env)
+    if any(type(layer) not in HARMLESS for layer in wrappers):
+        return None
+    # a picture may be asked for at every step, and noise is drawn from the generator within an episode
+    special = getattr(core, "render_mode", None) is not None or getattr(core, "torque_noise_max", 0.0) > 0.0
+    return None if special else available().get(f"{type(core).__module__}.{type(core).__qualname__}")
+
+
+def find_batched(source: EnvSource, spec: EnvSpec, *, num_envs: int) -> BatchedEnvs | None:
+    """Batched environments that are those of `source`; None where there are none."""
+    env = source.make()
+    try:
+        kind = batched_class(env)
+        if kind is None:
+            return None
+        limits = [layer._max_episode_steps for layer in _layers(env) if isinstance(layer, gym.wrappers.TimeLimit)]
+        return kind(env.unwrapped, spec, num_envs=num_envs, max_episode_steps=min(limits, default=None))
+    finally:
+        source.release(env)
+
+
+def make_batched(source: EnvSource, spec: EnvSpec, *, num_envs: int) -> BatchedEnvs:
+    """The same, or ConfigError naming the environments that have them."""
+    envs = find_batched(source, spec, num_envs=num_envs)
+    if envs is None:
+        ids = sorted(name for name, entry in gym.registry.items() if str(entry.entry_point).replace(":", ".") in available())
+        possible = f"the plain {', '.join(ids)} have batched environments"
+        raise ConfigError(f"execution_backend: {possible}, {spec.env_id} has none; use 'local_sync' or 'local_async'")
+    return envs
+
+
+def _layers(env: gym.Env[Any, Any]) -> list[gym.Env[Any, Any]]:
+    layers = [env]
+    while isinstance(layers[-1], gym.Wrapper):
+        layers.append(layers[-1].env)
+    return layers
+
+

@@ -1,0 +1,59 @@
+"""A deterministic actor and its Q functions: the networks of TD3 and DDPG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from rl_training.models.flat_mlp import FlatMLP, Layer, Tape
+
+
+class TanhMLP(FlatMLP):
+    """A network whose outputs are squashed into [-1, 1]; gradients are those at the squashed outputs."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).tanh()
+
+    def run(self, x: Tensor) -> tuple[Tensor, Tape]:
+        outputs, tape = super().run(x)
+        return outputs.tanh_(), tape  # in place: the tape's last output is the squashed one
+
+    def infer(self, x: Tensor) -> Tensor:
+        return super().infer(x).tanh_()
+
+    def backward(self, tape: Tape, gradient: Tensor) -> None:
+        super().backward(tape, torch.ops.aten.tanh_backward(gradient, tape[-1].output))
+
+
+class DeterministicActorCritic(nn.Module):
+    """`actor(obs)` gives actions in [-1, 1]; all critics are one batched network."""
+
+    def __init__(
+        self, obs_dim: int, action_dim: int, hidden_sizes: Sequence[int], *, num_critics: int, activation: str = "relu"
+    ) -> None:
+        super().__init__()
+        self.obs_dim, self.action_dim, self.num_critics = obs_dim, action_dim, num_critics
+        self.actor = TanhMLP((obs_dim, *hidden_sizes, action_dim), activation=activation)
+        self.critics = FlatMLP((obs_dim + action_dim, *hidden_sizes, 1), members=num_critics, activation=activation)
+
+    def q_values(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """One row per critic: shape (num_critics, batch), or (num_critics,) for a single observation."""
+        x = torch.cat([obs, actions], dim=-1)
+        q: Tensor = self.critics(x.view(-1, x.shape[-1])).squeeze(-1)
+        return q.squeeze(-1) if x.dim() == 1 else q
+
+    def run_first_critic(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tape]:
+        """The first critic alone, shape (1, batch), and the tape for `first_critic_action_gradient`."""
+        x = torch.cat([obs, actions], dim=-1).unsqueeze(0)
+        outputs, tape = self.critics.layout.run(self._first_critic(), x)
+        return outputs.squeeze(-1), tape
+
+    def first_critic_action_gradient(self, tape: Tape, gradient: Tensor) -> Tensor:
+        """From the gradient at the first critic's values (1, batch) to that at the actions (batch, action_dim)."""
+        layout = self.critics.layout
+        return layout.input_gradient(self._first_critic(), tape, gradient.unsqueeze(-1), start=self.obs_dim).squeeze(0)
+
+    def _first_critic(self) -> list[Layer]:
+        return [Layer(layer.weight[:1], layer.bias[:1], None, None) for layer in self.critics.layers("net")]

@@ -1,0 +1,108 @@
+"""The shape of the code: layers import downwards, no body stands twice, nothing is ever unpickled."""
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+import rl_training
+
+SOURCE = Path(rl_training.__file__).parent
+FILES = sorted(SOURCE.rglob("*.py"))
+
+# a module may import from its own row and from rows below; `runtime` is named in strings only by those it is above
+LAYERS = {
+    "errors": set(),
+    "types": set(),
+    "_lazy": set(),
+    "resources": {"errors"},
+    "options": {"errors"},
+    "models": {"types", "errors"},
+    "algorithms": {"models", "types", "errors"},
+    "data": {"types", "errors"},
+    "envs": {"types", "errors"},
+    "experiment": {"options", "resources", "types", "errors", "_lazy"},
+    "runtime": {"algorithms", "models", "data", "envs", "experiment", "options", "resources", "types", "errors"},
+    "api": {"runtime", "envs", "experiment", "options", "types", "errors"},
+    "cli": {"api", "runtime", "data", "envs", "experiment", "options", "resources", "types", "errors", "__init__"},
+}
+
+
+def layer_of(path):
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported_layers(path):
+    tree = ast.parse(path.read_text())
+    guarded = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in guarded:
+            continue
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module] if node.module != "rl_training" else [f"rl_training.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for name in names:
+            if name.split(".")[0] == "rl_training":
+                yield (name.split(".") + ["__init__"])[1]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_go_downwards(path):
+    layer = layer_of(path)
+    if layer in ("__init__", "__main__"):
+        return
+    allowed = LAYERS[layer] | {layer} | ({"__init__"} if layer == "cli" else set())
+    upwards = {name for name in imported_layers(path) if name in LAYERS or name == "__init__"} - allowed - {"__version__"}
+    assert not upwards, f"{layer} may not import {upwards}"
+
+
+def test_algorithms_and_models_know_tensors_only():
+    for path in (SOURCE / "algorithms").glob("*.py"), (SOURCE / "models").glob("*.py"):
+        for file in path:
+            text = file.read_text()
+            assert not re.search(r"^\s*(import|from) (gymnasium|json|os|pathlib|time)\b", text, re.M), file
+
+
+def bodies(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            text = "\n".join(ast.unparse(statement) for statement in body)
+            if text.count("\n") >= 5:
+                yield f"{path.relative_to(SOURCE)}:{node.lineno} {node.name}", text
+
+
+def test_no_function_body_of_six_lines_stands_twice():
+    places = defaultdict(list)
+    for path in FILES:
+        for where, text in bodies(path):
+            places[text].append(where)
+    assert [where for where in places.values() if len(where) > 1] == []
+
+
+FORBIDDEN = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_nothing_is_ever_unpickled_or_evaluated(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            assert not FORBIDDEN & {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.module.split(".")[0] not in FORBIDDEN
+        elif isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            assert called not in {"torch.load", "torch.save", "eval", "exec"}, f"{called} at line {node.lineno}"
+
+
+def test_files_stay_short_enough_to_read():
+    long = {str(path.relative_to(SOURCE)): n for path in FILES if (n := len(path.read_text().splitlines())) > 300}
+    assert long == {}
