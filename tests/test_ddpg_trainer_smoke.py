@@ -44,12 +44,14 @@ def test_discrete_actions_are_refused_before_any_file_is_made(tmp_path):
 
 
 def test_ddpg_finds_the_best_action_of_a_bandit(tmp_path):
-    options = {"learning_starts": 64, "learning_rate": 1e-2, "tau": 0.05, "eval_interval": 10**9}
+    # the buffer keeps the random actions: what is far from the policy stays known
+    options = {"learning_starts": 100, "buffer_capacity": 1000, "learning_rate": 3e-3, "eval_interval": 10**9}
+    options |= {"hidden_sizes": [64, 64], "batch_size": 64}
     config = small_config(
-        "ddpg", tmp_path, env_id="ToyBanditContinuous-v0", total_timesteps=800, env_kwargs={}, algo_kwargs=options
+        "ddpg", tmp_path, env_id="ToyBanditContinuous-v0", total_timesteps=800, num_envs=1, env_kwargs={}, algo_kwargs=options
     )
     metrics = train_ddpg(config).metrics
-    assert metrics["eval_return_mean"] > -0.02  # random actions: -0.58
+    assert metrics["eval_return_mean"] > -0.01  # random actions: -0.58
 
 
 @pytest.mark.slow

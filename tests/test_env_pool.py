@@ -331,6 +331,8 @@ def test_a_fault_names_environment_episode_step_and_action_and_leaves_the_books_
     assert str(error.value) == message
     assert isinstance(error.value, EnvError)
     assert _same(pool.state_dict(), before)
+    with pytest.raises(EnvError, match="not where the books say"):  # some have made the step, some have not
+        pool.step(actions)
 
 
 def test_the_first_step_that_breaks_can_be_saved_from_the_turn_before(open_pool):

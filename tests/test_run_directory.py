@@ -194,10 +194,12 @@ def test_git_state_knows_commit_and_dirt_and_never_fails(tmp_path: Path, monkeyp
 
 
 def test_every_resume_is_added_to_the_history(run: Run):
-    run.note_resume(step=100, differences=["the version of torch was 1 and is 2"])
+    longer = Config(run.directory.parent)
+    run.note_resume(longer, step=100, changes={"seed": [1, 2]}, differences=["the version of torch was 1 and is 2"])
     append_resume(run.directory, {"step": 200})
     entries = read_metadata(run.directory)["resume_history"]
     assert [entry["step"] for entry in entries] == [100, 200]
+    assert entries[0]["changes"] == {"seed": [1, 2]}
     assert entries[0]["differences"] == ["the version of torch was 1 and is 2"]
     (run.directory / "metadata.json").write_text("{torn")
     append_resume(run.directory, {"step": 300})  # lost metadata do not keep a run from going on
@@ -207,7 +209,7 @@ def test_every_resume_is_added_to_the_history(run: Run):
 def test_an_inexact_resume_stays_on_the_record(run: Run):
     assert read_metadata(run.directory)["exact"] is True
     run.note_inexact()
-    run.note_resume(step=5, differences=[])
+    run.note_resume(Config(run.directory.parent), step=5, changes={}, differences=[])
     assert read_metadata(run.directory)["exact"] is False
 
 

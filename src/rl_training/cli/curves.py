@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rl_training.errors import ConfigError, MissingExtraError
+from rl_training.cli.pictures import new_figure, save_figure
+from rl_training.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FORMATS = (".png", ".svg", ".pdf")
 MAX_LEGEND = 12  # more names than these would cover the picture
 
 
@@ -63,14 +63,7 @@ def curve(history: Iterable[tuple[int, dict[str, Any]]], metric: str, spread: st
 
 def draw_curves(runs: Sequence[Path], out: str | Path) -> Path:
     """Evaluations as lines with a band, training episodes thin, one colour per run."""
-    path = Path(out)
-    if path.suffix.lower() not in FORMATS:
-        raise ConfigError(f"--out: given {str(out)!r}; possible endings: {', '.join(FORMATS)}")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", extra="report", purpose="drawing a plot") from error
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    figure = new_figure(out)
     axes = figure.add_subplot()
     names = ["evaluation (mean ± std)"] if len(runs) == 1 else [run.resolve().name for run in runs]
     drawn = sum(_draw(axes, run, colour=f"C{number % 10}", label=names[number]) for number, run in enumerate(runs))
@@ -83,12 +76,7 @@ def draw_curves(runs: Sequence[Path], out: str | Path) -> Path:
     axes.spines[["top", "right"]].set_visible(False)
     if len(runs) <= MAX_LEGEND:
         axes.legend(frameon=False, fontsize="small")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise ConfigError(f"--out: {path} cannot be written: {error.strerror or error}") from error
-    return path
+    return save_figure(figure, out)
 
 
 def _draw(axes: Axes, run: Path, *, colour: str, label: str) -> bool:

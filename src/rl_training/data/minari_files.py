@@ -35,6 +35,13 @@ def reference_scores(dataset_id: str) -> tuple[float, float] | None:
     return None if None in scores else (float(scores[0]), float(scores[1]))
 
 
+def environment_id(dataset_id: str) -> str | None:
+    """The environment the dataset was recorded in, where it says so."""
+    with _minari() as minari:
+        env_spec = _open(minari, dataset_id).env_spec
+    return None if env_spec is None else str(env_spec.id)
+
+
 def write_minari(
     dataset_id: str,
     data: RecordedData,

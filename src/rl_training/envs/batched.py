@@ -104,8 +104,13 @@ class BatchedEnvs(ABC):
 def squared(x: np.ndarray) -> np.ndarray:
     """What `scalar ** 2` gives for each number: the C library's pow, which is not x·x in one case of a thousand."""
     if _power_is_pow(x.dtype):
-        return np.power(x, np.full(x.shape, 2, dtype=x.dtype))  # a scalar exponent would be turned into x·x
+        return np.power(x, _twos(x.shape, x.dtype))  # a scalar exponent would be turned into x·x
     return np.array([number**2 for number in x.ravel()], dtype=x.dtype).reshape(x.shape)
+
+
+@lru_cache(maxsize=256)
+def _twos(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    return np.full(shape, 2, dtype=dtype)
 
 
 @lru_cache(maxsize=2)

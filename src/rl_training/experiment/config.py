@@ -28,8 +28,9 @@ class TrainConfig(Options):
     seed: int = option(..., "Everything random in the run follows from it.", ge=0, lt=2**32)
     total_timesteps: int = option(..., "Environment steps of the whole run, over all environments.", ge=1)
     output_dir: Path = option(..., "Folder in which the run makes its own directory.")
-    execution_backend: Literal["local_sync", "local_async", "ray"] = option(
-        "local_sync", "Where environments run: in this process, in processes of their own, or on a Ray cluster."
+    execution_backend: Literal["local_sync", "local_async", "batched", "ray"] = option(
+        "local_sync",
+        "Where environments run: in this process, in processes of their own, many at once in numpy, or on a Ray cluster.",
     )
     device: str = option(
         "auto", "Where networks live; auto takes a GPU if there is one.", words="'auto', 'cpu', 'cuda' or 'cuda:N'"

@@ -107,8 +107,11 @@ class Run:
         """What a checkpoint should know of the software that wrote it."""
         return {"environment": self._environment}
 
-    def note_resume(self, *, step: int, differences: list[str]) -> None:
-        append_resume(self.directory, {"step": step, "differences": differences})
+    def note_resume(self, config: RunConfig, *, step: int, changes: dict[str, Any], differences: list[str]) -> None:
+        """Write down that the run goes on: from where, with which settings changed, and in what other software."""
+        append_resume(self.directory, {"step": step, "changes": changes, "differences": differences})
+        if changes:
+            write_text(self.directory / "config.yaml", config.to_yaml())
 
     def note_inexact(self) -> None:
         """From here on the run is not, bit for bit, what an uninterrupted one would have been."""

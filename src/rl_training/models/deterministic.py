@@ -20,8 +20,8 @@ class TanhMLP(FlatMLP):
         outputs, tape = super().run(x)
         return outputs.tanh_(), tape  # in place: the tape's last output is the squashed one
 
-    def infer(self, x: Tensor) -> Tensor:
-        return super().infer(x).tanh_()
+    def infer(self, x: Tensor, *, members: Tensor | None = None) -> Tensor:
+        return super().infer(x, members=members).tanh_()
 
     def backward(self, tape: Tape, gradient: Tensor) -> None:
         super().backward(tape, torch.ops.aten.tanh_backward(gradient, tape[-1].output))

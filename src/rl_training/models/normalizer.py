@@ -24,10 +24,12 @@ class RunningMoments:
     def merge(self, rows: Tensor) -> None:
         """Take in rows of shape (batch, *shape)."""
         rows = rows.detach().to(torch.float64)
-        n, total = len(rows), self.count + len(rows)
-        if n == 0:
-            return
-        mean, var = rows.mean(0), rows.var(0, correction=0)
+        if len(rows):
+            self.merge_moments(mean=rows.mean(0), var=rows.var(0, correction=0), count=len(rows))
+
+    def merge_moments(self, *, mean: Tensor, var: Tensor, count: int) -> None:
+        """Take in `count` rows of which only mean and variance are known, in double precision."""
+        n, total = count, self.count + count
         delta = mean - self.mean
         if self.count == 0:
             self.mean, self.var = mean, var
@@ -46,14 +48,19 @@ class RunningMoments:
 class ObservationNormalizer:
     """Shifts and scales observations to mean 0 and variance 1, clipped. Frozen unless `observe` is called."""
 
-    def __init__(self, obs_dim: int, *, clip: float = 10.0, eps: float = 1e-8) -> None:
+    def __init__(self, obs_dim: int, *, clip: float = 10.0, eps: float = 1e-8, var_floor: float = 0.0) -> None:
         self.moments = RunningMoments(obs_dim)
-        self.clip, self.eps = clip, eps
+        self.clip, self.eps, self.var_floor = clip, eps, var_floor
         self._refresh()
 
     def _refresh(self) -> None:
         self._shift = self.moments.mean.to(torch.float32)
-        self._scale = (self.moments.var + self.eps).rsqrt().to(torch.float32)
+        self._scale = (self.moments.var.clamp_min(self.var_floor) + self.eps).rsqrt().to(torch.float32)
+
+    @property
+    def shift_and_scale(self) -> tuple[Tensor, Tensor] | None:
+        """What is subtracted and what is multiplied with, for whoever does it elsewhere; None while nothing was seen."""
+        return (self._shift, self._scale) if self.moments.count else None
 
     def __call__(self, obs: Tensor) -> Tensor:
         if self.moments.count == 0:
@@ -63,6 +70,11 @@ class ObservationNormalizer:
     def observe(self, obs: Tensor) -> None:
         """Let a batch of raw observations move the statistics."""
         self.moments.merge(obs.reshape(-1, obs.shape[-1]))
+        self._refresh()
+
+    def take_in(self, *, mean: Tensor, var: Tensor, count: int) -> None:
+        """Let observations of which only the moments are known move the statistics."""
+        self.moments.merge_moments(mean=mean, var=var, count=count)
         self._refresh()
 
     def state_dict(self) -> State:

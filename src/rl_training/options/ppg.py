@@ -12,7 +12,7 @@ class PPGConfig(PPOConfig):
     """Phasic policy gradient: PPO, and every few rollouts a phase that teaches the policy's network to predict values."""
 
     algo: ClassVar[str] = "ppg"
-    summary: ClassVar[str] = "Phasic policy gradient: PPO with a second phase that teaches the policy's network to predict values"
+    summary: ClassVar[str] = "Phasic policy gradient: PPO, and a second phase that teaches the policy network to predict values"
     paper: ClassVar[str] = "Cobbe et al., 2021, arXiv:2009.04416"
     discrete: ClassVar[bool] = True
     continuous: ClassVar[bool] = True

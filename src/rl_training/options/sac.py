@@ -2,47 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar
 
-from pydantic import Field
-
-from rl_training.options.base import HiddenSizes, OffPolicyOptions, Problem, Schedule, option
+from rl_training.options._sac import SACLearnerOptions
+from rl_training.options.base import OffPolicyOptions
 
 
-class SACConfig(OffPolicyOptions):
+class SACConfig(SACLearnerOptions, OffPolicyOptions):
     """Soft actor-critic: learn from replay, and prefer actions that keep the policy uncertain."""
 
     algo: ClassVar[str] = "sac"
     summary: ClassVar[str] = "Soft actor-critic: sample-efficient off-policy learning for continuous actions"
     paper: ClassVar[str] = "Haarnoja et al., 2018, arXiv:1812.05905"
-    discrete: ClassVar[bool] = False
-    continuous: ClassVar[bool] = True
     default_num_threads: ClassVar[int] = 1
-    schedulable: ClassVar[tuple[str, ...]] = ("learning_rate", "alpha")
-
-    hidden_sizes: HiddenSizes = option((256, 256), "Width of each hidden layer of actor and critics.")
-    activation: Literal["tanh", "relu"] = option("relu", "Nonlinearity of the hidden layers.")
-    learning_rate: float = option(3e-4, "Adam's step size, for the critics and whatever has no rate of its own.", gt=0)
-    actor_learning_rate: float | None = option(None, "The actor's own step size; none means learning_rate.", gt=0)
-    alpha_learning_rate: float | None = option(None, "The step size of an automatic alpha; none means learning_rate.", gt=0)
-    alpha: Annotated[float, Field(ge=0)] | Literal["auto"] = option("auto", "Weight of the entropy; auto learns it.")
-    initial_alpha: float = option(1.0, "Where an automatic alpha begins.", gt=0)
-    target_entropy: float | Literal["auto"] = option(
-        "auto", "Entropy an automatic alpha aims at; auto means minus the number of action dimensions."
-    )
-    tau: float = option(0.005, "Share of the critics that moves into their targets at each update.", gt=0, le=1)
-    num_critics: int = option(2, "Critics in the ensemble.", ge=1)
-    critic_subset_size: int | None = option(None, "Critics drawn for each target; none means all of them.", ge=1)
-    layer_norm: bool = option(False, "Normalise the critics' hidden layers.")
-    alpha_schedule: Schedule | None = option(None, "How a fixed alpha changes; none means it does not.")
-
-    def contradictions(self) -> Iterator[Problem]:
-        """A subset is no larger than the whole, and only a fixed alpha follows a schedule."""
-        yield from super().contradictions()
-        if self.critic_subset_size is not None and self.critic_subset_size > self.num_critics:
-            keys = ("critic_subset_size", "num_critics")
-            yield Problem(keys, f"a subset of {self.critic_subset_size} cannot be drawn from {self.num_critics} critics")
-        if self.alpha == "auto" and self.alpha_schedule is not None:
-            text = "alpha is auto, so it learns its own course; give a number for alpha to schedule it"
-            yield Problem(("alpha", "alpha_schedule"), text)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 
 from rl_training.algorithms.base import Algorithm, OnPolicyAlgorithm
 from rl_training.algorithms.ppo import normalized
@@ -168,9 +169,7 @@ class OffPolicyLoop(CollectingLoop):
         return UpdateResult(metrics, updates)
 
     def sample(self) -> Batch:
-        batch = self.source.sample(self.options.batch_size)
-        device = self.collector.device
-        return batch if device.type == "cpu" else {name: column.to(device) for name, column in batch.items()}
+        return on_device(self.source.sample(self.options.batch_size), self.collector.device)
 
     def metrics(self) -> dict[str, Any]:
         return {"buffer_size": len(self.buffer)}
@@ -182,3 +181,7 @@ class OffPolicyLoop(CollectingLoop):
         super().load_state_dict(state)
         self.turns = state["turns"]
 
+
+def on_device(batch: Batch, device: torch.device) -> Batch:
+    """The batch where the networks are; as it is if that is here."""
+    return batch if device.type == "cpu" else {name: column.to(device) for name, column in batch.items()}

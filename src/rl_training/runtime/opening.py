@@ -14,6 +14,7 @@ from typing_extensions import Unpack
 
 from rl_training.data.offline_dataset import OfflineDataset
 from rl_training.envs.pool import EnvPool, Evaluator
+from rl_training.envs.population import PopulationEnvs
 from rl_training.envs.source import EnvSource
 from rl_training.envs.spaces import require_actions
 from rl_training.errors import CheckpointError, ConfigError
@@ -22,6 +23,7 @@ from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.metadata import environment_differences, numeric_environment
 from rl_training.experiment.run import Run
 from rl_training.options import algorithm_names, load_options_class
+from rl_training.options._evolution import EvolutionOptions
 from rl_training.options._datasets import DatasetOptions
 from rl_training.runtime.callbacks import Callback, EarlyStoppingCallback
 from rl_training.runtime.evaluation import PolicyEvaluator
@@ -57,9 +59,7 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
     with ExitStack() as stack:
         stack.enter_context(torch_settings(config.threads))
         torch.manual_seed(config.seed)
-        pool = EnvPool(
-            source, spec, num_envs=config.num_envs, seed=config.seed, stream=Stream.TRAIN_ENVS, backend=config.execution_backend
-        )
+        pool = _training_envs(config, source, spec)
         stack.callback(pool.close)
         evaluator = PolicyEvaluator(Evaluator(source, spec, pool=pool), spec, seed=config.seed, device=device)
         stack.callback(evaluator.close)
@@ -71,6 +71,17 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
         session = Session(config, spec=spec, run=run, pool=pool, evaluator=evaluator, callbacks=callbacks, resume_from=saved)
         session.dataset = dataset
         yield session
+
+
+def _training_envs(config: TrainConfig, source: EnvSource, spec: EnvSpec) -> EnvPool | PopulationEnvs:
+    """Environments that run on from turn to turn; for an evolution strategy, those a population is evaluated in."""
+    options, backend = config.options, config.execution_backend
+    if isinstance(options, EvolutionOptions):
+        episodes = 2 * options.num_directions * options.episodes_per_direction
+        return PopulationEnvs(
+            source, spec, num_episodes=episodes, num_envs=options.population_envs, backend=backend, batched=options.batched_envs
+        )
+    return EnvPool(source, spec, num_envs=config.num_envs, seed=config.seed, stream=Stream.TRAIN_ENVS, backend=backend)
 
 
 def require_algorithm_fits(config: TrainConfig, spec: EnvSpec) -> None:
@@ -137,5 +148,6 @@ def _open_run(config: TrainConfig, given: SessionOptions) -> Run:
         differences = environment_differences(saved.metadata.get("environment", {}), numeric_environment())
         for difference in differences:
             log.warning("resuming may not be exact: %s", difference)
-        run.note_resume(step=saved.trainer_state["progress"]["global_step"], differences=differences)
+        changes = {name: [saved.config.get(name), value] for name, value in config.to_dict().items() if saved.config.get(name) != value}
+        run.note_resume(config, step=saved.trainer_state["progress"]["global_step"], changes=changes, differences=differences)
     return run

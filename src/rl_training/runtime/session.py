@@ -18,14 +18,18 @@ from rl_training.algorithms.base import Algorithm
 from rl_training.data.offline_dataset import OfflineDataset
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.pool import EnvPool
+from rl_training.envs.population import PopulationEnvs
 from rl_training.errors import EnvError, NumericsError, TrainingInterrupted
 from rl_training.experiment.checkpoint import CheckpointState
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.run import Run
+from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.evaluation import PolicyEvaluator
+from rl_training.runtime.evolution import Evaluate
 from rl_training.runtime.loops import Loop
+from rl_training.runtime.population import PopulationEvaluator
 from rl_training.runtime.rng import Stream, TorchRng
 from rl_training.runtime.signals import StopSignals
 from rl_training.types import Collected, EnvSpec, State, TrainResult, UpdateResult
@@ -75,7 +79,7 @@ class Session:
         *,
         spec: EnvSpec,
         run: Run,
-        pool: EnvPool | None,
+        pool: EnvPool | PopulationEnvs | None,
         evaluator: PolicyEvaluator,
         callbacks: Sequence[Callback] = (),
         resume_from: CheckpointState | None = None,
@@ -105,7 +109,7 @@ class Session:
 
     def collector(self, algorithm: Algorithm) -> Collector:
         """Of this run's training environments."""
-        assert self.pool is not None
+        assert isinstance(self.pool, EnvPool)
         return Collector(self.pool, self.spec, algorithm, seed=self.config.seed, device=self.device)
 
     def replay_buffer(self, capacity: int) -> ReplayBuffer:
@@ -117,6 +121,11 @@ class Session:
         """What the configuration's dataset options name."""
         assert self.dataset is not None
         return self.dataset
+
+    def population(self, model: MLPARSModel) -> Evaluate:
+        """What evaluates perturbations of `model` in this run's environments."""
+        assert isinstance(self.pool, PopulationEnvs)
+        return PopulationEvaluator(model, self.pool.envs, self.spec).run
 
     def train(self, algorithm: Algorithm, loop: Loop) -> TrainResult:
         """Turn after turn until the budget is spent, something asks to stop, or a signal comes."""
@@ -239,7 +248,7 @@ class Session:
         return CheckpointState(config=self.config.to_dict(), metadata=metadata, **states)
 
     def _trainer_state(self) -> State:
-        memories = {type(c).__name__: c.state_dict() for c in self.callbacks}
+        memories = {name: callback.state_dict() for name, callback in self._named_callbacks()}
         return {
             "progress": self.progress.state_dict(),
             "loop": self.loop.state_dict(),
@@ -247,6 +256,11 @@ class Session:
             "callbacks": {name: memory for name, memory in memories.items() if memory},
             "history_lines": self.run.history_lines,
         }
+
+    def _named_callbacks(self) -> list[tuple[str, Callback]]:
+        """Each with a name it will have again after a resume: its class, numbered where there are several of one."""
+        kinds = [type(callback).__name__ for callback in self.callbacks]
+        return [(f"{kind}#{kinds[:i].count(kind)}", self.callbacks[i]) for i, kind in enumerate(kinds)]
 
     def _restore(self) -> None:
         if self.resume_from is None:
@@ -258,9 +272,9 @@ class Session:
         trainer = saved.trainer_state
         self.loop.load_state_dict(trainer["loop"])
         self.progress.load_state_dict(trainer["progress"])
-        for callback in self.callbacks:
-            if type(callback).__name__ in trainer["callbacks"]:
-                callback.load_state_dict(trainer["callbacks"][type(callback).__name__])
+        for name, callback in self._named_callbacks():
+            if name in trainer["callbacks"]:
+                callback.load_state_dict(trainer["callbacks"][name])
         self.run.continue_history(trainer["history_lines"])
         self.rng.load_state_dict(trainer["torch_rng"])
         if self.pool is not None and not self.pool.exact:

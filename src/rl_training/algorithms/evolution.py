@@ -1,0 +1,58 @@
+"""What learners that search in parameter space have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.base import Algorithm
+from rl_training.models.mlp_ars import MLPARSModel
+from rl_training.models.normalizer import ObservationNormalizer
+from rl_training.types import Metrics
+
+
+class EvolutionAlgorithm(Algorithm):
+    """A deterministic policy that is moved along perturbations; `update` takes `perturbations` [K, P] and the returns
+    `positive_returns` and `negative_returns` [K] of adding and subtracting each of them, `noise_std` times.
+
+    `model` needs `actor(obs)`, `flat_parameters()` and `set_flat_parameters(vector)`. The statistics of observations are
+    the learner's own and only change in `observe`.
+    """
+
+    observation_normalizer: ObservationNormalizer | None = None
+
+    def __init__(
+        self,
+        model: MLPARSModel,
+        *,
+        step_size: float,
+        noise_std: float,
+        observation_normalizer: ObservationNormalizer | None = None,
+    ) -> None:
+        self.model = model
+        self.step_size, self.noise_std = step_size, noise_std
+        if observation_normalizer is not None:
+            self.observation_normalizer = observation_normalizer
+
+    @torch.no_grad()
+    def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:  # noqa: ARG002 (it always is)
+        return self.model.actor(obs if self.observation_normalizer is None else self.observation_normalizer(obs))
+
+    def observe(self, *, mean: Tensor, var: Tensor, count: int) -> None:
+        """Let the observations of a whole generation, given by their moments, move the statistics."""
+        if self.observation_normalizer is not None:
+            self.observation_normalizer.take_in(mean=mean, var=var, count=count)
+
+
+def search_metrics(batch: Mapping[str, Tensor]) -> Metrics:
+    """What is worth telling of one update by `positive_returns, negative_returns, utilities, reward_std, update, parameters`."""
+    return {
+        "reward_std": batch["reward_std"].mean(),
+        "utility_mean": batch["utilities"].mean(),
+        "update_norm": batch["update"].norm(),
+        "parameter_norm": batch["parameters"].norm(),
+        "positive_return_mean": batch["positive_returns"].mean(),
+        "negative_return_mean": batch["negative_returns"].mean(),
+    }

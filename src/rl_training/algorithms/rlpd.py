@@ -1,0 +1,63 @@
+"""RLPD: efficient online reinforcement learning with offline data (Ball et al., 2023, arXiv:2302.02948).
+
+The learner is SAC with three changes: many critics with layer norm whose target is the minimum over a random few,
+an actor that climbs the critics' mean, and many critic updates to one of the actor. That batches are half prior and
+half fresh data is the trainer's business (`runtime/rlpd_trainer.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rl_training.algorithms.base import detached
+from rl_training.algorithms.sac import SAC, actor_loss, critic_loss
+from rl_training.models.mlp_sac import MLPSACModel
+from rl_training.types import Batch, Metrics, UpdateResult
+
+
+def rlpd_loss(batch: Mapping[str, Any], *, alpha: float | Tensor | None = None) -> Metrics:
+    """Both losses, from `q1_values, q2_values, target_q_values, sampled_logprobs, sampled_q1, sampled_q2, alpha`.
+
+    As SAC's, but for the actor, which is judged by the critics' mean rather than by the lowest.
+    """
+    weight = batch["alpha"] if alpha is None else alpha
+    critic = critic_loss(torch.stack([batch["q1_values"], batch["q2_values"]]), batch["target_q_values"])
+    sampled_q = torch.stack([batch["sampled_q1"], batch["sampled_q2"]])
+    return critic | actor_loss(sampled_q, batch["sampled_logprobs"], weight, pessimistic=False)
+
+
+class RLPD(SAC):
+    """SAC as RLPD wants it; `update` is one step of everything, `update_round` many of the critics and one of the actor."""
+
+    def __init__(
+        self,
+        model: MLPSACModel | nn.Module,
+        *,
+        target_entropy: float | None = None,
+        critic_subset_size: int | None = 2,
+        pessimistic_actor: bool = False,
+        **settings: Any,
+    ) -> None:
+        super().__init__(
+            model,
+            target_entropy=-0.5 * float(model.action_dim) if target_entropy is None else target_entropy,  # type: ignore[arg-type]
+            critic_subset_size=critic_subset_size,
+            pessimistic_actor=pessimistic_actor,
+            **settings,
+        )
+
+    def update_round(self, batch: Batch, num_updates: int) -> UpdateResult:
+        """The batch in `num_updates` slices, one critic update each; the actor and the temperature learn on the last."""
+        rows = len(batch["rewards"]) // num_updates
+        piece, metrics = batch, {}
+        for start in range(0, rows * num_updates, rows):
+            piece = {name: column[start : start + rows] for name, column in batch.items()}
+            metrics = self.update_critics(piece)
+        return UpdateResult(detached(metrics | self.update_actor(piece)), num_updates)
+
+
+RLPDAlgorithm = RLPD

@@ -1,0 +1,99 @@
+"""Results as Markdown: the table of a suite, and the rows that the README and the docs are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+HEADER = ("algorithm", "task", "last policy: IQM [95 % interval]", "seeds", "steps", "minutes per run", "reference")
+
+
+def to_markdown(results: Mapping[str, Any]) -> str:
+    """Everything that results.json says in words and tables."""
+    entries = results["entries"]
+    parts = [
+        f"# {results['suite']}",
+        markdown_table(
+            ("entry", *HEADER[1:-1], "mean ± std", "steps to threshold", "seconds to threshold", HEADER[-1]),
+            [_suite_row(entry) for entry in entries],
+        )
+        if entries
+        else "No run has finished yet.",
+        f"Interquartile mean over seeds of the mean return of the last policy on {results['eval_episodes']} episodes, with a "
+        "stratified bootstrap interval. Minutes are the median wall-clock of one run, its evaluations included. Steps and "
+        "seconds to the threshold are interquartile means over the seeds whose evaluations reach it.",
+    ]
+    if results["comparisons"]:
+        rows = [_comparison_row(comparison) for comparison in results["comparisons"]]
+        parts += ["## Probability of improvement", markdown_table(("task", "A", "B", "P(A > B) [95 % interval]"), rows)]
+    if results["missing"]:
+        lines = [f"- {missed['entry']} seed {missed['seed']}: {missed['reason']}" for missed in results["missing"]]
+        parts += ["## Without a result", "\n".join(lines)]
+    return "\n\n".join([*parts, "\n".join(f"- {line}" for line in provenance(results))]) + "\n"
+
+
+def provenance(results: Mapping[str, Any]) -> list[str]:
+    """Which command made the results, when, with what and on what."""
+    machine = results["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items() if version)
+    where = f"{machine.get('cpu') or 'unknown processor'}, {machine.get('cores') or '?'} cores"
+    return [f"`{results['command']}`", f"{results['date']}, {where}", versions, *results["notes"]]
+
+
+def result_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """The cells under `HEADER`."""
+    return (
+        entry["algo"],
+        entry["task"],
+        _score(entry["summary"]),
+        str(entry["summary"]["n"]),
+        f"{entry['total_timesteps']:,}",
+        _minutes(entry["seconds"]),
+        _reference(entry["reference"]),
+    )
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def score(value: float) -> str:
+    """One decimal for small returns, none for those in the thousands."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}"
+
+
+def _suite_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    _, task, interval, seeds, steps, minutes, reference = result_row(entry)
+    summary = entry["summary"]
+    spread = f"{score(summary['mean'])} ± {score(summary['std'])}"
+    return entry["name"], task, interval, seeds, steps, minutes, spread, *_threshold(entry["threshold"]), reference
+
+
+def _score(summary: Mapping[str, Any]) -> str:
+    return f"{score(summary['iqm'])} [{score(summary['low'])}, {score(summary['high'])}]"
+
+
+def _threshold(threshold: Mapping[str, Any] | None) -> tuple[str, str]:
+    if threshold is None:
+        return "", ""
+    share = f"({threshold['reached']} of {threshold['n']} reach {score(threshold['value'])})"
+    if not threshold["reached"]:
+        return f"never {share}", ""
+    return f"{threshold['steps_iqm']:,} {share}", f"{threshold['seconds_iqm']:.1f}"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.1f}" if seconds < 600 else f"{seconds / 60:.0f}"
+
+
+def _reference(reference: Mapping[str, Any] | None) -> str:
+    if reference is None:
+        return ""
+    at = f" @ {reference['steps']:,}" if reference["steps"] else ""
+    return f"{reference['value']:g} ({reference['source']}{at})"
+
+
+def _comparison_row(comparison: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    shown = f"{comparison['probability']:.2f} [{comparison['low']:.2f}, {comparison['high']:.2f}]"
+    return comparison["task"], comparison["a"], comparison["b"], shown

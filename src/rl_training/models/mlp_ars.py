@@ -1,0 +1,125 @@
+"""Deterministic policies for search in parameter space (ARS, OpenAI ES): one flat vector each, many evaluated at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+FEW_PRODUCTS = 400  # a batched product of fewer per matrix is done by a plain loop, six times slower than padding costs
+
+
+class Affine(NamedTuple):
+    """One layer of one policy, or of as many as there are members."""
+
+    weight: Tensor  # (in, out), or (members, in, out)
+    bias: Tensor | None  # (out,), or (members, 1, out)
+
+
+class MLPARSModel(nn.Module):
+    """A tanh network, or a linear policy where `hidden_sizes` is empty. Its outputs are clipped to [-1, 1], as the papers
+    leave it to the environment; with `discrete` the largest output is the action.
+
+    `initial` is "normc" (every unit's weights of norm 1, of the last layer 0.01) or "zeros"; "auto" is zeros for a linear
+    policy. `bias` None means only with hidden layers.
+    """
+
+    def __init__(
+        self,
+        obs_dim: int,
+        action_dim: int,
+        hidden_sizes: Sequence[int] = (),
+        *,
+        discrete: bool = False,
+        bias: bool | None = None,
+        initial: Literal["auto", "normc", "zeros"] = "auto",
+    ) -> None:
+        super().__init__()
+        self.obs_dim, self.action_dim, self.discrete = obs_dim, action_dim, discrete
+        self.bias = bool(hidden_sizes) if bias is None else bias
+        sizes = (obs_dim, *hidden_sizes, action_dim)
+        self.shapes = list(zip(sizes[:-1], sizes[1:], strict=True))
+        self.num_parameters = sum(math.prod(shape) + self.bias * shape[1] for shape in self.shapes)
+        self.flat = nn.Parameter(torch.zeros(self.num_parameters), requires_grad=False)
+        if initial == "normc" or (initial == "auto" and hidden_sizes):
+            self._initialize()
+
+    def flat_parameters(self) -> Tensor:
+        """A copy of all parameters as one vector."""
+        return self.flat.detach().clone()
+
+    @torch.no_grad()
+    def set_flat_parameters(self, vector: Tensor) -> None:
+        if vector.shape != self.flat.shape:
+            raise ValueError(f"this policy has {self.num_parameters} parameters; the vector has shape {tuple(vector.shape)}")
+        self.flat.copy_(vector)
+
+    @torch.no_grad()
+    def actor(self, obs: Tensor) -> Tensor:
+        """Actions in [-1, 1], or indices, for a batch or a single observation."""
+        single, h = obs.dim() == 1, torch.atleast_2d(obs)
+        for i, (weight, bias) in enumerate(self.cut(self.flat)):
+            h = (h.tanh() if i else h) @ weight
+            h = h if bias is None else h + bias
+        actions = h.argmax(dim=-1) if self.discrete else h.clamp(-1, 1)
+        return actions[0] if single else actions
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return self.actor(obs)
+
+    def actor_batch(self, parameters: Tensor, obs: Tensor) -> Tensor:
+        """Actions of many policies at once: `parameters` (members, P) and `obs` (members, batch, obs_dim) to
+        (members, batch, action_dim), or (members, batch) indices."""
+        policies = MemberPolicies(self, parameters, rows=obs.shape[1])
+        policies.obs.copy_(obs)
+        return policies.act()
+
+    def cut(self, vectors: Tensor) -> list[Affine]:
+        """A vector, or rows of vectors, as layers."""
+        members = vectors.shape[:-1]
+        layers, start = [], 0
+        for n_in, n_out in self.shapes:
+            end = start + n_in * n_out
+            weight, bias = vectors[..., start:end].unflatten(-1, (n_in, n_out)), None
+            if self.bias:
+                start, end = end, end + n_out
+                bias = vectors[..., start:end].unsqueeze(-2) if members else vectors[start:end]
+            layers.append(Affine(weight, bias))
+            start = end
+        return layers
+
+    @torch.no_grad()
+    def _initialize(self) -> None:
+        for i, (weight, _) in enumerate(self.cut(self.flat)):
+            weight.normal_()
+            gain = 0.01 if i == len(self.shapes) - 1 else 1.0
+            weight.mul_(gain / weight.norm(dim=0, keepdim=True))
+
+
+class MemberPolicies:
+    """Many policies of one shape, `rows` observations each: put them into `obs` (members, rows, obs_dim), then `act`.
+
+    What comes out for a member does not depend, to the last bit, on who else is there, as long as there are two.
+    """
+
+    def __init__(self, model: MLPARSModel, parameters: Tensor, *, rows: int) -> None:
+        self.discrete = model.discrete
+        # copies: the same layer of all members side by side is read faster than with the other layers in between
+        self.layers = [Affine(w.contiguous(), b if b is None else b.contiguous()) for w, b in model.cut(parameters)]
+        n_in, n_out = model.shapes[0]
+        width = n_in if len(model.shapes) == 1 else max(n_in, math.ceil(FEW_PRODUCTS / (rows * n_out)))
+        self.layers[0] = self.layers[0]._replace(weight=F.pad(self.layers[0].weight, (0, 0, 0, width - n_in)))
+        self._inputs = parameters.new_zeros(len(parameters), rows, width)
+        self.obs = self._inputs[..., :n_in]
+
+    @torch.no_grad()
+    def act(self) -> Tensor:
+        h = self._inputs
+        for i, (weight, bias) in enumerate(self.layers):
+            h = h.tanh_() if i else h
+            h = torch.bmm(h, weight) if bias is None else torch.baddbmm(bias, h, weight)
+        return h.argmax(dim=-1) if self.discrete else h.clamp_(-1, 1)

@@ -1,0 +1,31 @@
+"""Settings that the evolution strategies share."""
+
+from __future__ import annotations
+
+from rl_training.options.base import CommonOptions, option
+from rl_training.options.schedules import warmup_factor
+
+
+class EvolutionOptions(CommonOptions):
+    """Learning from the returns of whole episodes under perturbed parameters. One update is one generation."""
+
+    num_directions: int = option(32, "Directions tried per generation, each with both signs.", ge=1)
+    episodes_per_direction: int = option(1, "Episodes that each sign of a direction is judged by.", ge=1)
+    observation_filter: bool = option(
+        True, "Scale observations by their running mean and standard deviation, which move once per generation."
+    )
+    episode_cap: float | None = option(
+        None, "Cut training episodes at this multiple of the last generation's mean length; none means never.", gt=0
+    )
+    batched_envs: bool = option(True, "Use the batched environments where there are some; the numbers are the same.")
+    population_envs: int | None = option(
+        None, "Environments that evaluate the population; none means one per episode, at most 64 where they are not batched.", ge=1
+    )
+    eval_interval: int = option(50_000, "Environment steps between two evaluations.", ge=1)
+
+    def scheduled_values(self, step: int, total_steps: int) -> dict[str, float]:
+        """`step_size` is the learning rate here: the common schedule and warm-up move it."""
+        base: float = getattr(self, "step_size")  # noqa: B009 (each algorithm has its own default)
+        schedule = self.learning_rate_schedule
+        value = base if schedule is None else schedule.value(step, total_steps, base)
+        return {"step_size": value * warmup_factor(step, self.warmup_steps)}

@@ -1,0 +1,25 @@
+"""Settings of OpenAI ES (Salimans et al., 2017, arXiv:1703.03864)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from rl_training.options._evolution import EvolutionOptions
+from rl_training.options.base import HiddenSizes, option
+
+
+class OpenAIESConfig(EvolutionOptions):
+    """Evolution strategies: follow the directions in parameter space whose returns rank high."""
+
+    algo: ClassVar[str] = "openai_es"
+    summary: ClassVar[str] = "Evolution strategies with ranked returns: no gradients, scales over machines"
+    paper: ClassVar[str] = "Salimans et al., 2017, arXiv:1703.03864"
+    discrete: ClassVar[bool] = True
+    continuous: ClassVar[bool] = True
+
+    hidden_sizes: HiddenSizes = option((64, 64), "Width of each hidden layer; none at all makes the policy linear.")
+    step_size: float = option(0.01, "Step of the optimiser; learning_rate_schedule and warmup_steps move it.", gt=0)
+    noise_std: float = option(0.02, "Standard deviation of the perturbations.", gt=0)
+    weight_decay: float = option(0.005, "How strongly parameters are drawn to 0 (L2).", ge=0)
+    optimizer: Literal["adam", "sgd"] = option("adam", "What turns the estimated gradient into a step.")
+    action_noise: float = option(0.01, "Standard deviation of noise on continuous actions, in training only.", ge=0)

@@ -1,0 +1,37 @@
+"""Settings of RLPD (Ball et al., 2023, arXiv:2302.02948)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from rl_training.options._datasets import DatasetOptions
+from rl_training.options.base import option
+from rl_training.options.sac import SACConfig
+
+
+class RLPDConfig(DatasetOptions, SACConfig):
+    """Reinforcement learning with prior data: SAC with many normalised critics, on batches half prior and half fresh."""
+
+    algo: ClassVar[str] = "rlpd"
+    summary: ClassVar[str] = "RL with prior data: online SAC that learns from recorded data as well, many updates a step"
+    paper: ClassVar[str] = "Ball et al., 2023, arXiv:2302.02948"
+    default_num_threads: ClassVar[int] = 1
+
+    offline_batch_ratio: float = option(0.5, "Share of prior data in every batch.", ge=0, le=1)
+    offline_pretrain_updates: int = option(
+        0, "Updates on prior data alone before the first environment step; the paper makes none.", ge=0
+    )
+    gradient_updates_per_step: int = option(
+        20, "Critic updates in each round; the actor and alpha follow with one update on the last of their batches.", ge=1
+    )
+    num_critics: int = option(10, "Critics in the ensemble, evaluated as one batched network.", ge=1)
+    critic_subset_size: int | None = option(2, "Critics drawn for each target; none means all of them.", ge=1)
+    layer_norm: bool = option(True, "Normalise the critics' hidden layers, so that they cannot run off where data is thin.")
+    pessimistic_actor: bool = option(False, "Whether the actor climbs the lowest critic; else, as in the paper, their mean.")
+    backup_entropy: bool = option(True, "Whether targets value entropy; the paper leaves it out where rewards are sparse.")
+    target_entropy: float | Literal["auto"] = option(
+        "auto", "Entropy an automatic alpha aims at; auto means minus half the number of action dimensions."
+    )
+
+    def dataset_rows_per_batch(self) -> int:
+        return max(1, round(self.batch_size * self.offline_batch_ratio))

@@ -1,0 +1,78 @@
+"""Jobs of a benchmark on a Ray cluster whose machines share a file system with this one.
+
+A task starts the very process that would run here, so that threads, logs and endings are the same.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rl_training.errors import MissingExtraError, RLTrainingError
+
+STOPPED = 143  # as of a process that SIGTERM ended
+
+
+class RayHandle:
+    """A task, waiting for its cores or running."""
+
+    def __init__(self, ray: Any, reference: Any) -> None:
+        self._ray, self._reference, self._stopped = ray, reference, False
+
+    def poll(self) -> int | None:
+        ready, _ = self._ray.wait([self._reference], timeout=0)
+        if not ready:
+            return None
+        try:
+            return int(self._ray.get(self._reference))
+        except self._ray.exceptions.TaskCancelledError:
+            return STOPPED
+        except self._ray.exceptions.RayError:
+            return STOPPED if self._stopped else 1
+
+    def stop(self) -> None:
+        if not self._stopped:  # the second would interrupt the first in its waiting
+            self._stopped = True
+            self._ray.cancel(self._reference, force=False)
+
+    def kill(self) -> None:
+        with suppress(self._ray.exceptions.RayError, ValueError):
+            self._ray.cancel(self._reference, force=True)
+
+
+class RayLauncher:
+    """Hands jobs to Ray, which decides where and when they run."""
+
+    def __init__(self, address: str | None = None) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise MissingExtraError("ray", extra="ray", purpose="running jobs on Ray") from error
+        self._ray = ray
+        if not ray.is_initialized():
+            try:
+                ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                raise RLTrainingError(f"--address {address}: Ray cannot be reached: {error}") from error
+        # a job that failed would fail again, and one that was killed goes on when the benchmark is started again
+        self._task = ray.remote(max_retries=0)(run_process)
+
+    def start(self, job_file: Path, log_file: Path, *, threads: int) -> RayHandle:
+        reference = self._task.options(num_cpus=threads).remote(str(job_file), str(log_file), threads)
+        return RayHandle(self._ray, reference)
+
+    def close(self) -> None:
+        self._ray.shutdown()
+
+
+def run_process(job_file: str, log_file: str, threads: int) -> int:
+    """The body of a task: the job's process, which is asked to save and end when the task is cancelled."""
+    from rl_training.runtime.bench import LocalHandle, start_process
+
+    with start_process(Path(job_file), Path(log_file), threads=threads) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            LocalHandle(process).stop()
+            return process.wait()

@@ -1,0 +1,48 @@
+"""Train OpenAI ES: evaluate a population around the policy, and climb by the ranks of the returns."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from typing_extensions import Unpack
+
+from rl_training.algorithms.openai_es import OpenAIES
+from rl_training.experiment.config import TrainConfig
+from rl_training.experiment.registry import AlgorithmSpec
+from rl_training.models.mlp_ars import MLPARSModel
+from rl_training.models.normalizer import ObservationNormalizer
+from rl_training.options.openai_es import OpenAIESConfig
+from rl_training.runtime.evolution import EvolutionLoop
+from rl_training.runtime.opening import SessionOptions, open_session
+from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint
+from rl_training.types import EnvSpec, TrainResult
+
+
+def build_openai_es(options: OpenAIESConfig, env: EnvSpec, device: torch.device) -> OpenAIES:
+    model = MLPARSModel(
+        env.obs_dim, env.action_dim, options.hidden_sizes, discrete=env.discrete, bias=True, initial="normc"
+    ).to(device)
+    # the paper's filter: variances below 0.01 count as 0.01, and nothing is further than 5 from the middle
+    normalizer = ObservationNormalizer(env.obs_dim, clip=5.0, eps=0.0, var_floor=1e-2) if options.observation_filter else None
+    return OpenAIES(
+        model,
+        step_size=options.step_size,
+        noise_std=options.noise_std,
+        weight_decay=options.weight_decay,
+        optimizer=options.optimizer,
+        observation_normalizer=normalizer,
+    )
+
+
+def train_openai_es(config: TrainConfig, **session_options: Unpack[SessionOptions]) -> TrainResult:
+    """Train as `config` says; see `SessionOptions` for the rest."""
+    with open_session(config, **session_options) as session:
+        options = cast("OpenAIESConfig", config.options)
+        algorithm = build_openai_es(options, session.spec, session.device)
+        evaluate = session.population(algorithm.model)
+        loop = EvolutionLoop(algorithm, evaluate, options, seed=config.seed, action_noise=options.action_noise)
+        return session.train(algorithm, loop)
+
+
+SPEC = AlgorithmSpec("openai_es", OpenAIESConfig, build_openai_es, train_openai_es, evaluate_checkpoint, predict_checkpoint)

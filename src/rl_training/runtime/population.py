@@ -1,0 +1,237 @@
+"""How good perturbed policies are: whole shares of a population evaluated as one batched policy in many environments.
+
+What comes out for a direction depends on the generation and the direction's number alone: not on how many are
+evaluated together, in which environments, or on which machine of the same kind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from rl_training.envs.vector import EnvFault, VectorEnvs, all_finite, episode_seed
+from rl_training.models.mlp_ars import MemberPolicies, MLPARSModel
+from rl_training.runtime.rng import Stream
+from rl_training.types import EnvSpec
+
+CACHE_BYTES = 2 << 20  # of parameters evaluated together; much more than the second-level cache holds is slower
+NOISE_STEPS = 128  # action noise is drawn for as many steps at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """All that decides what a generation's episodes are, but for the environment."""
+
+    seed: int
+    number: int
+    parameters: np.ndarray  # [P] float32, the policy that is perturbed
+    noise_std: float
+    episodes: int = 1  # for each sign of a direction
+    action_noise: float = 0.0
+    max_steps: int | None = None
+    shift: np.ndarray | None = None  # [obs_dim] float32, of the observation filter; None where there is none
+    scale: np.ndarray | None = None
+    clip: float = np.inf
+    wants_moments: bool = False
+
+    def perturbation(self, direction: int) -> np.ndarray:
+        """Anybody can make it from these few numbers, so it need not be sent."""
+        rng = self._rng(Stream.PERTURBATIONS, direction)
+        return rng.standard_normal(len(self.parameters), dtype=np.float32)
+
+    def perturbations(self, directions: Sequence[int]) -> np.ndarray:
+        return np.stack([self.perturbation(direction) for direction in directions])
+
+    def episode_seeds(self, direction: int) -> list[int]:
+        """Both signs meet the same episodes, so that their difference is due to the parameters alone."""
+        path = (self.seed, Stream.POPULATION_ENVS, self.number, direction)
+        return [episode_seed(*path, episode) for episode in range(self.episodes)]
+
+    def noise_rng(self, direction: int) -> np.random.Generator:
+        return self._rng(Stream.ACTION_NOISE, direction)
+
+    def _rng(self, stream: Stream, direction: int) -> np.random.Generator:
+        path = np.random.SeedSequence((self.seed, stream, self.number, direction))
+        return np.random.Generator(np.random.PCG64(path))
+
+
+class Fitness(NamedTuple):
+    """What was found out about some directions, one row each; axis 1 is the sign, + before −."""
+
+    directions: np.ndarray  # [D]
+    returns: np.ndarray  # [D, 2, episodes] float64; not a number where the environment gave one that is not finite
+    lengths: np.ndarray  # [D, 2, episodes]
+    sums: np.ndarray  # [D, 2, obs_dim] of the observations' distances from the filter's shift, and of their squares
+
+    @classmethod
+    def join(cls, parts: Sequence[Fitness]) -> Fitness:
+        """In the order of the directions, whoever evaluated them and whenever."""
+        joined = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+        order = np.argsort(joined[0], kind="stable")
+        return cls(*(column[order] for column in joined))
+
+
+class PopulationEvaluator:
+    """Evaluates directions in environments it is given; they are kept, and reset for every episode."""
+
+    def __init__(self, model: MLPARSModel, envs: VectorEnvs, spec: EnvSpec) -> None:
+        self.model, self.envs, self.spec = model, envs, spec
+
+    def run(self, generation: Generation, directions: Sequence[int]) -> Fitness:
+        """Both signs of the directions, as many at a time as fit the cache and the environments."""
+        room = self.envs.num_envs // (2 * generation.episodes)
+        fit = CACHE_BYTES // (2 * generation.parameters.nbytes)
+        count = math.ceil(len(directions) / max(1, min(room, fit)))
+        edges = [len(directions) * i // count for i in range(count + 1)]
+        return Fitness.join([self._evaluate(generation, directions[a:b]) for a, b in pairwise(edges)])
+
+    def _evaluate(self, generation: Generation, directions: Sequence[int]) -> Fitness:
+        share = _Share(self.model, self.envs, self.spec, generation, directions)
+        while len(share.rows):
+            share.step()
+        shape = (len(directions), 2, generation.episodes)
+        returns = np.where(np.isfinite(share.returns), share.returns, np.nan)
+        sums = share.sums.reshape(2, len(directions), 2 * generation.episodes, -1).sum(axis=2).swapaxes(0, 1)
+        return Fitness(np.asarray(directions), returns.reshape(shape), share.lengths.reshape(shape), sums)
+
+
+class _Share:
+    """Members that are evaluated together, in pairs, + before −. Row r is episode r % episodes of member r // episodes.
+
+    `rows` are the episodes under way, `slots` the environments they run in; `obs`, `ages`, `totals` and `seen` belong
+    to them, in the same order. Episodes for which there is no environment yet wait for one.
+    """
+
+    def __init__(
+        self, model: MLPARSModel, envs: VectorEnvs, spec: EnvSpec, generation: Generation, directions: Sequence[int]
+    ) -> None:
+        self.model, self.envs, self.spec, self.generation, self.directions = model, envs, spec, generation, directions
+        count = 2 * len(directions) * generation.episodes
+        self.returns, self.lengths = np.zeros(count), np.zeros(count, dtype=np.int64)
+        self.sums = np.zeros((2, count, spec.obs_dim))
+        self.seeds = [seed for d in directions for seed in 2 * generation.episode_seeds(d)]
+        steps = np.float32(generation.noise_std) * generation.perturbations(directions)
+        pairs = np.stack([generation.parameters + steps, generation.parameters - steps], axis=1)
+        self.parameters = torch.from_numpy(pairs).flatten(0, 1)
+        self.noise = _ActionNoise(generation, directions, spec)
+        self.rows = self.slots = self.ages = np.zeros(0, dtype=np.int64)
+        self.obs, self.totals = np.zeros((0, spec.obs_dim), dtype=np.float32), np.zeros(0)
+        self.seen = np.zeros((2, 0, spec.obs_dim))
+        self.begun = 0
+        self._lay_out(np.arange(2 * len(directions)))
+        self._begin(np.arange(min(count, envs.num_envs)))
+
+    def step(self) -> None:
+        """One step of every episode under way."""
+        actions = self.spec.to_env(self.noise.added(self._act(), self.rows, self.ages))
+        try:
+            done = self.envs.step(actions) if self.every_slot else self.envs.step_some(self.slots, actions)
+        except EnvFault as fault:
+            raise self._located(fault) from fault
+        self.obs = done.obs
+        self.totals += done.rewards
+        self.ages += 1
+        over = done.terminated | done.truncated
+        if self.generation.max_steps is not None:
+            over |= self.ages >= self.generation.max_steps
+        if not all_finite(done.obs):  # rewards show in the totals
+            broken = ~np.isfinite(done.obs).all(axis=1)
+            self.totals[broken] = np.nan
+            over |= broken
+        if 1 in over.tobytes():
+            self._end(over)
+
+    def _act(self) -> np.ndarray:
+        """The learner's actions for the rows under way, from the observations as the filter shows them."""
+        generation, inputs, distance = self.generation, self.inputs, self.obs
+        if generation.shift is not None:
+            distance = distance - generation.shift
+            scaled = np.multiply(distance, generation.scale, out=inputs if self.everywhere else None)
+            np.maximum(scaled, -generation.clip, out=scaled)
+            np.minimum(scaled, generation.clip, out=scaled)
+            if not self.everywhere:
+                inputs[self.where] = scaled
+        else:
+            inputs[self.where] = distance
+        if generation.wants_moments:
+            self.seen[0] += distance
+            self.seen[1] += distance * distance
+        actions = self.policies.act().flatten(0, 1).numpy()
+        return actions if self.everywhere else actions[self.where]
+
+    def _begin(self, slots: np.ndarray) -> None:
+        """The next episodes that wait, in the environments named."""
+        slots = slots[: len(self.returns) - self.begun]
+        rows = np.arange(self.begun, self.begun + len(slots))
+        self.begun += len(slots)
+        if len(rows):
+            self.rows, self.slots = np.append(self.rows, rows), np.append(self.slots, slots)
+            try:
+                obs = self.envs.reset(slots, [self.seeds[row] for row in rows])
+            except EnvFault as fault:
+                raise self._located(fault) from fault
+            self.obs = np.concatenate([self.obs, obs])
+            self.ages, self.totals = np.append(self.ages, np.zeros_like(rows)), np.append(self.totals, np.zeros(len(rows)))
+            self.seen = np.concatenate([self.seen, np.zeros((2, len(rows), self.spec.obs_dim))], axis=1)
+        self._place()
+
+    def _end(self, over: np.ndarray) -> None:
+        """Note down the episodes that are over and go on with the others; those that wait get their environments."""
+        rows, free = self.rows[over], self.slots[over]
+        self.returns[rows], self.lengths[rows], self.sums[:, rows] = self.totals[over], self.ages[over], self.seen[:, over]
+        left = ~over
+        self.rows, self.slots, self.ages = self.rows[left], self.slots[left], self.ages[left]
+        self.obs, self.totals, self.seen = self.obs[left], self.totals[left], self.seen[:, left]
+        if self.begun == len(self.returns) and 2 * len(self.rows) <= len(self.inputs):
+            members = np.unique(self.rows // self.generation.episodes)
+            if 2 * len(members) <= len(self.members) and len(self.members) > 2:
+                self._lay_out(members if len(members) > 1 else np.unique(np.append(members, [0, 1])))
+        self._begin(free)
+
+    def _lay_out(self, members: np.ndarray) -> None:
+        """Make the batched policy of these members; those whose episodes are over need not be computed."""
+        episodes, everyone = self.generation.episodes, len(members) == len(self.parameters)
+        self.members = members
+        parameters = self.parameters if everyone else self.parameters[torch.from_numpy(members)]
+        self.policies = MemberPolicies(self.model, parameters, rows=episodes)
+        self.inputs = self.policies.obs.flatten(0, 1).numpy()
+
+    def _place(self) -> None:
+        """Where the rows under way stand in the batched policy, and whether they are all there is."""
+        episodes = self.generation.episodes
+        self.where = np.searchsorted(self.members, self.rows // episodes) * episodes + self.rows % episodes
+        self.everywhere = np.array_equal(self.where, np.arange(len(self.inputs)))
+        self.every_slot = np.array_equal(self.slots, np.arange(self.envs.num_envs))
+
+    def _located(self, fault: EnvFault) -> EnvFault:
+        row = self.rows[self.slots.tolist().index(fault.index)]
+        direction = self.directions[row // (2 * self.generation.episodes)]
+        where = f"generation {self.generation.number}, direction {direction}"
+        return EnvFault(self.spec.env_id, fault.index, fault.what, where=where)
+
+
+class _ActionNoise:
+    """Noise on continuous actions: a table that grows, from a stream for each direction. Both signs meet the same."""
+
+    def __init__(self, generation: Generation, directions: Sequence[int], spec: EnvSpec) -> None:
+        wanted = generation.action_noise > 0 and not spec.discrete
+        self.streams = [generation.noise_rng(direction) for direction in directions] if wanted else []
+        self.episodes, self.std = generation.episodes, np.float32(generation.action_noise)
+        self.table = np.zeros((len(directions), 0, self.episodes, spec.action_dim), dtype=np.float32)
+
+    def added(self, actions: np.ndarray, rows: np.ndarray, ages: np.ndarray) -> np.ndarray:
+        """`actions` of the rows, each with the noise for its age."""
+        if not self.streams:
+            return actions
+        while ages.max() >= self.table.shape[1]:
+            shape = (NOISE_STEPS, *self.table.shape[2:])
+            block = np.stack([stream.standard_normal(shape, dtype=np.float32) for stream in self.streams])
+            self.table = np.concatenate([self.table, self.std * block], axis=1)
+        noisy: np.ndarray = actions + self.table[rows // (2 * self.episodes), ages, rows % self.episodes]
+        return noisy
