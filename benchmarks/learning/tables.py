@@ -60,7 +60,7 @@ class Tables:
     def new_text(self, page: Path) -> str:
         """The page with every block made anew."""
         text = page.read_text(encoding="utf-8")
-        replaced = BLOCK.sub(lambda match: f"{match[1]}{self.block(match[2], match[3], page)}\n{match[4]}", text)
+        replaced = BLOCK.sub(lambda match: f"{match[1]}\n{self.block(match[2], match[3], page)}\n\n{match[4]}", text)
         if len(MARK.findall(text)) != 2 * len(BLOCK.findall(text)):
             raise ConfigError(f"{page}: a marker is not closed, or not by the same name, or not on a line of its own")
         return replaced

@@ -49,7 +49,7 @@ class MissingExtraError(RLTrainingError, ImportError):
         super().__init__(f"{purpose} needs the package {package!r}; install it with: pip install 'rl-training[{extra}]'")
 
 
-class TrainingInterrupted(KeyboardInterrupt):  # noqa: N818 (it is an interrupt, not an error)
+class TrainingInterrupted(KeyboardInterrupt):
     """A signal ended training after its current turn; everything up to there is saved.
 
     It derives from KeyboardInterrupt so that a notebook or script stops as after any Ctrl-C.

@@ -81,14 +81,16 @@ class EnvSpec:
             return actions + self.action_start if self.action_start else actions
         low, high, middle, half = _bounds(self.low, self.high)
         # clipped after scaling too: rounding may step one ulp past a bound
-        return np.minimum(np.maximum(middle + actions * half, low), high)
+        scaled: np.ndarray = np.minimum(np.maximum(middle + actions * half, low), high)
+        return scaled
 
     def from_env(self, actions: np.ndarray) -> np.ndarray:
         """The inverse of `to_env`, for actions somebody else recorded."""
         if self.discrete:
             return actions - self.action_start
         _, _, middle, half = _bounds(self.low, self.high)
-        return ((actions - middle) / half).astype(np.float32)
+        learners: np.ndarray = ((actions - middle) / half).astype(np.float32)
+        return learners
 
     def to_dict(self) -> dict[str, Any]:
         values = asdict(self)

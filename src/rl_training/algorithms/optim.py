@@ -92,9 +92,9 @@ class Adam:
 def clip_gradients(gradients: Sequence[Tensor], max_norm: float | None) -> Tensor:
     """Scale `gradients` together so that their norm is at most `max_norm`; gives the norm before."""
     if len(gradients) == 1:
-        norm = gradients[0].norm()
+        norm: Tensor = torch.linalg.vector_norm(gradients[0])
     else:
-        norm = torch.stack([g.norm() for g in gradients]).norm()
+        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients]))
     if max_norm is not None:
         scale = (max_norm / (norm + 1e-6)).clamp_(max=1.0)
         for gradient in gradients:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rl_training.algorithms.base import Algorithm, detached
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.models.mlp_sac import MLPSACModel
-from rl_training.types import Batch, Metrics, UpdateResult
+from rl_training.types import Batch, Metrics, State, UpdateResult
 
 
 def critic_loss(q_values: Tensor, target: Tensor) -> Metrics:
@@ -75,7 +75,7 @@ class SAC(Algorithm):
         pessimistic_actor: bool = True,
         backup_entropy: bool = True,
     ) -> None:
-        self.model: Any = model
+        self.model = cast("Any", model)  # either of two kinds; `explicit` says which
         self.explicit = isinstance(model, MLPSACModel)
         self.learning_rate, self.gamma, self.tau = learning_rate, gamma, tau
         self.critic_subset_size, self.pessimistic_actor = critic_subset_size, pessimistic_actor
@@ -85,7 +85,7 @@ class SAC(Algorithm):
         self.actor_optimizer = Adam(self.actor_parameters, learning_rate=actor_learning_rate or learning_rate)
         self.critic_optimizer = Adam(self.critic_parameters, learning_rate=learning_rate)
         # only the critics are evaluated in the copy: the next action comes from the current actor
-        self.target: Any = copy.deepcopy(self.model.critics if self.explicit else model).requires_grad_(False)
+        self.target = cast("Any", copy.deepcopy(self.model.critics if self.explicit else model).requires_grad_(False))
         self.target_parameters = list((self.target if self.explicit else self.target.critics).parameters())
 
         device = self.actor_parameters[0].device
@@ -153,7 +153,8 @@ class SAC(Algorithm):
         value = next_q.amin(dim=0)
         if self.backup_entropy:
             value = value - self.alpha * sample.logprobs
-        return batch["rewards"] + self.gamma * (1.0 - batch["dones"]) * value
+        target: Tensor = batch["rewards"] + self.gamma * (1.0 - batch["dones"]) * value
+        return target
 
     def _subset(self, num_critics: int) -> Tensor | None:
         """The critics of the next target; None for all."""
@@ -193,19 +194,24 @@ class SAC(Algorithm):
         return {"alpha_loss": loss}
 
 
-class Temperature(nn.Module):
+class Temperature:
     """α, kept as its logarithm so that it stays positive; 0 is allowed when it is fixed."""
 
     def __init__(self, alpha: float, *, device: torch.device) -> None:
-        super().__init__()
-        self.register_buffer("log_alpha", torch.tensor(alpha, device=device).log())
+        self.log_alpha = torch.tensor(alpha, device=device).log()
 
     @property
     def alpha(self) -> Tensor:
-        return torch.exp(self.log_alpha)  # type: ignore[arg-type]
+        return self.log_alpha.exp()
 
     def set(self, alpha: float) -> None:
-        torch.log(torch.tensor(alpha), out=self.log_alpha)  # type: ignore[arg-type]
+        self.log_alpha.copy_(torch.tensor(alpha).log())
+
+    def state_dict(self) -> State:
+        return {"log_alpha": self.log_alpha}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.log_alpha.copy_(state["log_alpha"])
 
 
 SACAlgorithm = SAC

@@ -44,6 +44,8 @@ class BenchDisplay:
             say(f"begun: {job.name}")
 
     def ended(self, job: Job, failure: str | None) -> None:
+        if self._live is not None:
+            self._due = time.monotonic()  # the table must not end with a job that is over
         if failure is not None:
             indented = "\n  ".join(failure.splitlines())
             say_error(f"{job.name}: {indented}", label="failed")

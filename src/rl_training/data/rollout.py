@@ -33,7 +33,7 @@ def minibatches(batch: Batch, size: int) -> Iterator[Batch]:
     if size >= rows:
         yield batch
         return
-    for chosen in torch.randperm(rows).split(size):
+    for chosen in torch.split(torch.randperm(rows), size):
         yield {name: column[chosen] for name, column in batch.items()}
 
 

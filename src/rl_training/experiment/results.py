@@ -228,12 +228,14 @@ def _comparison(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _small(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's result without what the entry or the suite says already, its curve thinned."""
+    """A run's result without what the entry or the suite says already, its curve thinned, single returns to five digits."""
     left_out = ("entry", "fingerprint", "eval_episodes", "versions", "machine", "threads", "curve")
     kept = {name: value for name, value in result.items() if name not in left_out}
     count = len(result["curve"]["steps"])
     index = np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).round().astype(int)).tolist() if count else []
-    return kept | {"curve": {unit: [values[i] for i in index] for unit, values in result["curve"].items()}}
+    curve = {unit: [values[i] for i in index] for unit, values in result["curve"].items()}
+    curve["returns"] = [_five_digits(value) for value in curve["returns"]]
+    return kept | {"returns": [_five_digits(value) for value in result["returns"]], "curve": curve}
 
 
 # --- on disk
@@ -247,7 +249,7 @@ def dump_results(results: Mapping[str, Any]) -> str:
 def _layout(value: Any, depth: int) -> str:
     """Opened up: the whole, the list of entries, each entry, its list of runs. All else stands on one line."""
     inner, outer = "\n" + " " * (depth + 1), "\n" + " " * depth
-    if depth in (0, 2) and isinstance(value, dict):
+    if isinstance(value, dict) and (depth == 0 or (depth == 2 and "runs" in value)):
         parts = [f"{json.dumps(key, ensure_ascii=False)}: {_layout(item, depth + 1)}" for key, item in value.items()]
         return "{" + inner + f",{inner}".join(parts) + outer + "}"
     if depth in (1, 3) and isinstance(value, list) and value and isinstance(value[0], dict):
@@ -259,6 +261,10 @@ def rounded(value: Any, digits: int = 3) -> float | int:
     """A number as short as it may be: 500 for 500.0."""
     number = round(float(value), digits)
     return int(number) if number.is_integer() else number
+
+
+def _five_digits(value: float) -> float | int:
+    return rounded(float(f"{value:.5g}"))
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:

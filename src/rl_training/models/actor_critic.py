@@ -5,10 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from rl_training.models.flat_mlp import FlatModule, MLPLayout
+from rl_training.models.flat_mlp import FlatModule, MLPLayout, as_rows
 from rl_training.models.heads import Categorical, DiagonalGaussian, PolicyOutput
 
 
@@ -48,7 +47,7 @@ class ActorCritic(FlatModule, ABC):
 
     def act(self, obs: Tensor, *, deterministic: bool = False) -> PolicyOutput:
         """Actions for a batch, or for a single observation."""
-        single, obs = obs.dim() == 1, torch.atleast_2d(obs)
+        single, obs = obs.dim() == 1, as_rows(obs)
         policy = self.distribution(obs)
         actions = policy.mode() if deterministic else policy.sample()
         output = PolicyOutput(actions, policy.log_prob(actions), self.value(obs), policy.entropy())

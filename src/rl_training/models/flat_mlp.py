@@ -28,13 +28,19 @@ class Layer(NamedTuple):
     shift: Tensor | None
 
 
+class NormTape(NamedTuple):
+    """What a layer norm was given, and the statistics it took off."""
+
+    inputs: Tensor
+    mean: Tensor
+    rstd: Tensor
+
+
 class LayerTape(NamedTuple):
     """What the backward pass of one layer needs to know of the forward pass."""
 
     inputs: Tensor
-    pre_norm: Tensor | None
-    mean: Tensor | None
-    rstd: Tensor | None
+    norm: NormTape | None
     pre_activation: Tensor | None  # kept only where the activation's derivative is not a function of its output
     output: Tensor
 
@@ -61,8 +67,8 @@ class MLPLayout:
     def _layer_shapes(self, index: int) -> list[tuple[int, ...]]:
         n_in, n_out = self.sizes[index], self.sizes[index + 1]
         hidden = index < len(self.sizes) - 2
-        row = (n_out,) if self.members is None else (self.members, 1, n_out)
-        weight = (n_in, n_out) if self.members is None else (self.members, n_in, n_out)
+        row: tuple[int, ...] = (n_out,) if self.members is None else (self.members, 1, n_out)
+        weight: tuple[int, ...] = (n_in, n_out) if self.members is None else (self.members, n_in, n_out)
         return [weight, row] + ([row, row] if self.layer_norm and hidden else [])
 
     def layers(self, flat: Tensor) -> list[Layer]:
@@ -112,17 +118,16 @@ class MLPLayout:
         h, tape = self._spread(x, layers), []
         for i, layer in enumerate(layers):
             inputs, h = h, affine(layer.bias, h, layer.weight)
-            pre_norm = mean = rstd = pre_activation = None
+            norm = pre_activation = None
             if i < len(layers) - 1:
                 if layer.gain is not None and layer.shift is not None:
-                    pre_norm = h
-                    h, mean, rstd = torch.native_layer_norm(h, h.shape[-1:], None, None, LAYER_NORM_EPS)
-                    h = torch.addcmul(layer.shift, h, layer.gain)
+                    normed, mean, rstd = torch.native_layer_norm(h, h.shape[-1:], None, None, LAYER_NORM_EPS)
+                    norm, h = NormTape(h, mean, rstd), torch.addcmul(layer.shift, normed, layer.gain)
                 if self.activation == "silu":
                     pre_activation, h = h, F.silu(h)
                 else:
                     h = h.tanh_() if self.activation == "tanh" else h.relu_()
-            tape.append(LayerTape(inputs, pre_norm, mean, rstd, pre_activation, h))
+            tape.append(LayerTape(inputs, norm, pre_activation, h))
         return h, tape
 
     @torch.no_grad()
@@ -175,16 +180,17 @@ class MLPLayout:
             gradient = torch.ops.aten.threshold_backward(gradient, tape.output, 0)
         else:
             gradient = torch.ops.aten.silu_backward(gradient, tape.pre_activation)
-        if layer.gain is None or tape.pre_norm is None:
+        norm = tape.norm
+        if layer.gain is None or norm is None:
             return gradient
         if gradients is not None and gradients.gain is not None and gradients.shift is not None:
             keep = self.members is not None
-            normed = (tape.pre_norm - tape.mean) * tape.rstd
+            normed = (norm.inputs - norm.mean) * norm.rstd
             torch.sum(gradient * normed, dim=-2, keepdim=keep, out=gradients.gain)
             torch.sum(gradient, dim=-2, keepdim=keep, out=gradients.shift)
-        through: Tensor = torch.ops.aten.native_layer_norm_backward(
-            gradient * layer.gain, tape.pre_norm, tape.pre_norm.shape[-1:], tape.mean, tape.rstd, None, None, [True, False, False]
-        )[0]
+        where = (norm.inputs, norm.inputs.shape[-1:], norm.mean, norm.rstd)
+        wanted = [True, False, False]  # at the inputs alone: gain and shift are ours
+        through: Tensor = torch.ops.aten.native_layer_norm_backward(gradient * layer.gain, *where, None, None, wanted)[0]
         return through
 
     @staticmethod
@@ -280,6 +286,11 @@ class FlatMLP(FlatModule):
         return self.layout.input_gradient(self.layers("net"), tape, gradient, start=start)
 
 
+def as_rows(x: Tensor) -> Tensor:
+    """A single row as a batch of one; a batch as it is."""
+    return x.unsqueeze(0) if x.dim() == 1 else x
+
+
 def _activate(x: Tensor, activation: str) -> Tensor:
     if activation == "tanh":
         return x.tanh()
@@ -289,7 +300,7 @@ def _activate(x: Tensor, activation: str) -> Tensor:
 def _orthogonal(n_in: int, n_out: int) -> Tensor:
     """A random (n_in, n_out) matrix with orthonormal rows or columns, whichever are fewer."""
     tall = torch.randn(max(n_in, n_out), min(n_in, n_out))
-    q, r = torch.linalg.qr(tall)
-    q = q * r.diagonal().sign()  # makes the distribution uniform
-    return q if n_in >= n_out else q.mT
+    basis, r = torch.linalg.qr(tall)
+    matrix: Tensor = basis * r.diagonal().sign()  # makes the distribution uniform
+    return matrix if n_in >= n_out else matrix.mT
 

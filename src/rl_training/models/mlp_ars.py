@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rl_training.models.flat_mlp import as_rows
 FEW_PRODUCTS = 400  # a batched product of fewer per matrix is done by a plain loop, six times slower than padding costs
 
 
@@ -61,7 +62,7 @@ class MLPARSModel(nn.Module):
     @torch.no_grad()
     def actor(self, obs: Tensor) -> Tensor:
         """Actions in [-1, 1], or indices, for a batch or a single observation."""
-        single, h = obs.dim() == 1, torch.atleast_2d(obs)
+        single, h = obs.dim() == 1, as_rows(obs)
         for i, (weight, bias) in enumerate(self.cut(self.flat)):
             h = (h.tanh() if i else h) @ weight
             h = h if bias is None else h + bias

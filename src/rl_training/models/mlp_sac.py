@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rl_training.models.flat_mlp import FlatMLP, Tape
+from rl_training.models.flat_mlp import FlatMLP, Tape, as_rows
 from rl_training.models.heads import HALF_LOG_2PI
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
@@ -53,7 +53,7 @@ class MLPSACModel(nn.Module):
 
     def sample_actions(self, obs: Tensor, *, deterministic: bool = False) -> SACSample:
         """Actions in [-1, 1] and their log-probabilities, for a batch or a single observation; differentiable."""
-        single, obs = obs.dim() == 1, torch.atleast_2d(obs)
+        single, obs = obs.dim() == 1, as_rows(obs)
         mean, raw_log_std = self.actor(obs).chunk(2, dim=-1)
         noise = torch.zeros_like(mean) if deterministic else torch.randn_like(mean)
         sample, _ = _squash(mean, raw_log_std, noise)
@@ -61,7 +61,7 @@ class MLPSACModel(nn.Module):
 
     def q_values(self, obs: Tensor, actions: Tensor) -> Tensor:
         """One row per critic: shape (num_critics, batch), so that `q1, q2 = ...` works for two."""
-        x = torch.cat([torch.atleast_2d(obs), torch.atleast_2d(actions)], dim=-1)
+        x = torch.cat([as_rows(obs), as_rows(actions)], dim=-1)
         q: Tensor = self.critics(x).squeeze(-1)
         return q.squeeze(-1) if obs.dim() == 1 else q
 
@@ -72,6 +72,13 @@ class MLPSACModel(nn.Module):
         if deterministic:
             return mean.tanh()
         return torch.addcmul(mean, raw_log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp(), torch.randn_like(mean)).tanh_()
+
+    @torch.no_grad()
+    def infer_samples(self, obs: Tensor, num_samples: int) -> SACSample:
+        """Several actions for each observation, (batch, num_samples, action_dim); the network runs once for each."""
+        outputs = self.actor.infer(obs).unsqueeze(1).expand(-1, num_samples, -1)
+        mean, raw_log_std = outputs.chunk(2, dim=-1)
+        return _squash(mean, raw_log_std, torch.randn(mean.shape, device=mean.device))[0]
 
     @torch.no_grad()
     def run_actor(self, obs: Tensor) -> ActorPass:

@@ -13,8 +13,6 @@ from rl_training.options.base import CommonOptions, HiddenSizes, Problem, Schedu
 class SACLearnerOptions(CommonOptions):
     """Networks, step sizes and temperature."""
 
-    discrete: ClassVar[bool] = False
-    continuous: ClassVar[bool] = True
     schedulable: ClassVar[tuple[str, ...]] = ("learning_rate", "alpha")
 
     hidden_sizes: HiddenSizes = option((256, 256), "Width of each hidden layer of actor and critics.")

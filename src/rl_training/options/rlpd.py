@@ -15,6 +15,8 @@ class RLPDConfig(DatasetOptions, SACConfig):
     algo: ClassVar[str] = "rlpd"
     summary: ClassVar[str] = "RL with prior data: online SAC that learns from recorded data as well, many updates a step"
     paper: ClassVar[str] = "Ball et al., 2023, arXiv:2302.02948"
+    discrete: ClassVar[bool] = False
+    continuous: ClassVar[bool] = True
     default_num_threads: ClassVar[int] = 1
 
     offline_batch_ratio: float = option(0.5, "Share of prior data in every batch.", ge=0, le=1)

@@ -14,4 +14,6 @@ class SACConfig(SACLearnerOptions, OffPolicyOptions):
     algo: ClassVar[str] = "sac"
     summary: ClassVar[str] = "Soft actor-critic: sample-efficient off-policy learning for continuous actions"
     paper: ClassVar[str] = "Haarnoja et al., 2018, arXiv:1812.05905"
+    discrete: ClassVar[bool] = False
+    continuous: ClassVar[bool] = True
     default_num_threads: ClassVar[int] = 1

@@ -5,6 +5,7 @@ A task starts the very process that would run here, so that threads, logs and en
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -68,11 +69,13 @@ class RayLauncher:
 
 def run_process(job_file: str, log_file: str, threads: int) -> int:
     """The body of a task: the job's process, which is asked to save and end when the task is cancelled."""
-    from rl_training.runtime.bench import LocalHandle, start_process
+    from rl_training.runtime.bench import POLL_SECONDS, LocalHandle, start_process
 
     with start_process(Path(job_file), Path(log_file), threads=threads) as process:
         try:
-            return process.wait()
+            # Ray interrupts between two steps of the interpreter: a wait in the system would not notice
+            while process.poll() is None:
+                time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
             LocalHandle(process).stop()
-            return process.wait()
+        return process.wait()

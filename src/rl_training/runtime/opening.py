@@ -23,8 +23,9 @@ from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.metadata import environment_differences, numeric_environment
 from rl_training.experiment.run import Run
 from rl_training.options import algorithm_names, load_options_class
-from rl_training.options._evolution import EvolutionOptions
 from rl_training.options._datasets import DatasetOptions
+from rl_training.options._evolution import EvolutionOptions
+from rl_training.options._offline import OfflineOptions
 from rl_training.runtime.callbacks import Callback, EarlyStoppingCallback
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.offline_data import load_offline_data
@@ -60,7 +61,8 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
         stack.enter_context(torch_settings(config.threads))
         torch.manual_seed(config.seed)
         pool = _training_envs(config, source, spec)
-        stack.callback(pool.close)
+        if pool is not None:
+            stack.callback(pool.close)
         evaluator = PolicyEvaluator(Evaluator(source, spec, pool=pool), spec, seed=config.seed, device=device)
         stack.callback(evaluator.close)
         run = stack.enter_context(_open_run(config, given))
@@ -73,9 +75,11 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
         yield session
 
 
-def _training_envs(config: TrainConfig, source: EnvSource, spec: EnvSpec) -> EnvPool | PopulationEnvs:
+def _training_envs(config: TrainConfig, source: EnvSource, spec: EnvSpec) -> EnvPool | PopulationEnvs | None:
     """Environments that run on from turn to turn; for an evolution strategy, those a population is evaluated in."""
     options, backend = config.options, config.execution_backend
+    if isinstance(options, OfflineOptions):
+        return None
     if isinstance(options, EvolutionOptions):
         episodes = 2 * options.num_directions * options.episodes_per_direction
         return PopulationEnvs(

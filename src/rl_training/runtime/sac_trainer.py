@@ -11,6 +11,7 @@ from rl_training.algorithms.sac import SAC
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.registry import AlgorithmSpec
 from rl_training.models.mlp_sac import MLPSACModel
+from rl_training.options._sac import SACLearnerOptions
 from rl_training.options.sac import SACConfig
 from rl_training.runtime.loops import OffPolicyLoop
 from rl_training.runtime.opening import SessionOptions, open_session
@@ -36,7 +37,7 @@ def build_sac(options: SACConfig, env: EnvSpec, device: torch.device) -> SAC:
     return SAC(sac_model(options, env, device), **sac_settings(options))
 
 
-def sac_model(options: SACConfig, env: EnvSpec, device: torch.device) -> MLPSACModel:
+def sac_model(options: SACLearnerOptions, env: EnvSpec, device: torch.device) -> MLPSACModel:
     """The networks of SAC and its kin."""
     return MLPSACModel(
         env.obs_dim,
@@ -48,7 +49,7 @@ def sac_model(options: SACConfig, env: EnvSpec, device: torch.device) -> MLPSACM
     ).to(device)
 
 
-def sac_settings(options: SACConfig) -> SACSettings:
+def sac_settings(options: SACLearnerOptions) -> SACSettings:
     """The learner's arguments that SAC and its kin share."""
     return {
         "learning_rate": options.learning_rate,

@@ -152,10 +152,11 @@ def _draw(results: dict[str, Any], out: Path) -> list[tuple[str, str]]:
 
 
 def _print_table(results: dict[str, Any]) -> None:
-    from rl_training.experiment.result_tables import HEADER, result_row
+    from rl_training.experiment.result_tables import result_row
 
+    header = ("entry", "task", "IQM [95 %]", "seeds", "steps", "minutes", "reference")
     say()
-    table(("entry", *HEADER[1:]), [(entry["name"], *result_row(entry)[1:]) for entry in results["entries"]])
+    table(header, [(entry["name"], *result_row(entry)[1:]) for entry in results["entries"]])
     say()
 
 

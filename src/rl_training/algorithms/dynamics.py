@@ -1,0 +1,115 @@
+"""Fitting an ensemble of dynamics networks: the loss, one gradient step, and a whole fit that can stop anywhere.
+
+PETS fits again and again on what it has seen, MOPO once on the data it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.optim import Adam
+from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel, disagreement
+from rl_training.types import Batch, Metrics, State
+
+
+def gaussian_nll(means: Tensor, logvars: Tensor, targets: Tensor) -> Tensor:
+    """Negative log-likelihood up to a constant and a factor two, by member: the mean over rows and dimensions."""
+    return ((means - targets).square() * (-logvars).exp() + logvars).mean(dim=(-2, -1))
+
+
+def gaussian_nll_gradient(means: Tensor, logvars: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """d gaussian_nll.sum() / d means and / d logvars."""
+    share = 1.0 / (means.shape[-1] * means.shape[-2])
+    error, precision = means - targets, (-logvars).exp()
+    weighted = error * precision
+    return weighted * (2 * share), (1 - weighted * error) * share
+
+
+def dynamics_metrics(batch: Mapping[str, Tensor], loss_name: str) -> Metrics:
+    """Loss and errors from `predicted_means [E,B,D], predicted_logvars, targets [B,D] or [E,B,D],
+    ensemble_disagreement [B]`; the last of the D columns is the reward. The members' losses are summed."""
+    means, logvars, targets = batch["predicted_means"], batch["predicted_logvars"], batch["targets"]
+    errors = (means - targets).abs()
+    return {
+        loss_name: gaussian_nll(means, logvars, targets).sum(),
+        "reward_mae": errors[..., -1].mean(),
+        "delta_obs_mae": errors[..., :-1].mean(),
+        "ensemble_disagreement": batch["ensemble_disagreement"].mean(),
+    }
+
+
+def model_rows(transitions: Batch) -> tuple[Tensor, Tensor]:
+    """Inputs (obs, action) and targets (next_obs - obs, reward) of transitions of any leading shape."""
+    obs = transitions["obs"]
+    inputs = torch.cat([obs, transitions["actions"]], dim=-1)
+    return inputs, torch.cat([transitions["next_obs"] - obs, transitions["rewards"].unsqueeze(-1)], dim=-1)
+
+
+class DynamicsLearner:
+    """An ensemble and its optimiser.
+
+    `model` is an `MLPMOPOEnsembleModel`, or any object with `ensemble_parameters()` and `predict_distribution(obs,
+    actions)`; the latter is differentiated by autograd. `decays` are the weight decays of the former's layers.
+    """
+
+    def __init__(self, model: MLPMOPOEnsembleModel | Any, *, learning_rate: float, decays: Sequence[float] = ()) -> None:
+        self.model: Any = model
+        self.explicit = isinstance(model, MLPMOPOEnsembleModel)
+        self.decays = tuple(decays)
+        self.parameters: list[Tensor] = list(model.ensemble_parameters())
+        self.optimizer = Adam(self.parameters, learning_rate=learning_rate)
+
+    def update(self, batch: Batch, *, loss_name: str) -> Metrics:
+        """One gradient step on transitions: rows shared by all members, or (members, rows) for rows of their own."""
+        inputs, targets = model_rows(batch)
+        if self.explicit:
+            means, logvars = self.step(inputs, targets)
+            if targets.dim() == 3:  # members that saw different rows cannot be compared
+                return self.metrics(inputs[0], targets[0], loss_name=loss_name)
+            return _named(means, logvars, targets, loss_name)
+        metrics = _named(*self.model.predict_distribution(batch["obs"], batch["actions"]), targets, loss_name)
+        self.optimizer.descend(metrics[loss_name], self.parameters)
+        return metrics
+
+    @torch.no_grad()
+    def step(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The same with the explicit backward pass; gives means and log-variances from before the step."""
+        done = self.model.run(inputs)
+        d_means, d_logvars = gaussian_nll_gradient(done.means, done.logvars, targets)
+        self.model.backward(done, d_means=d_means, d_logvars=d_logvars, decays=self.decays)
+        self.optimizer.step([self.model.gradient])
+        return done.means, done.logvars
+
+    @torch.no_grad()
+    def metrics(self, inputs: Tensor, targets: Tensor, *, loss_name: str) -> Metrics:
+        """How well all members predict these rows."""
+        done = self.model.run(inputs)
+        return _named(done.means, done.logvars, targets, loss_name)
+
+    @torch.no_grad()
+    def holdout_errors(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Mean squared error by member, in units of each target's spread so that all of them count."""
+        errors = (self.model.run(inputs).means - targets) / self.model.target_scale
+        return errors.square().mean(dim=(-2, -1))
+
+    def schedule(self, learning_rate: float) -> None:
+        self.optimizer.learning_rate = learning_rate
+
+    def state_dict(self) -> State:
+        model = {"model": self.model.state_dict()} if hasattr(self.model, "state_dict") else {}
+        return {**model, "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if "model" in state:
+            self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+def _named(means: Tensor, logvars: Tensor, targets: Tensor, loss_name: str) -> Metrics:
+    apart = disagreement(means.detach())
+    batch = {"predicted_means": means, "predicted_logvars": logvars, "targets": targets, "ensemble_disagreement": apart}
+    return dynamics_metrics(batch, loss_name)

@@ -1,0 +1,114 @@
+"""Rewards and episode ends that are known functions of a transition, as torch code over any leading shape.
+
+Each is called with `obs`, `actions` (in the environment's units) and `next_obs`; rewards are numbers, ends are booleans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from rl_training.errors import ConfigError
+
+TransitionFn: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def pendulum_reward(obs: Tensor, actions: Tensor, next_obs: Tensor) -> Tensor:  # noqa: ARG001 (one signature for all)
+    """Pendulum-v1: of the angle, speed and torque before the step."""
+    angle = torch.atan2(obs[..., 1], obs[..., 0])
+    return -(angle.square() + 0.1 * obs[..., 2].square() + 0.001 * actions[..., 0].square())
+
+
+def inverted_pendulum_ends(obs: Tensor, actions: Tensor, next_obs: Tensor) -> Tensor:  # noqa: ARG001
+    """InvertedPendulum-v5: the pole leans by more than 0.2 rad."""
+    return _not_finite(next_obs) | (next_obs[..., 1].abs() > 0.2)
+
+
+def inverted_pendulum_reward(obs: Tensor, actions: Tensor, next_obs: Tensor) -> Tensor:
+    """InvertedPendulum-v5: one for every step after which the pole stands."""
+    return (~inverted_pendulum_ends(obs, actions, next_obs)).to(obs.dtype)
+
+
+def cartpole_ends(obs: Tensor, actions: Tensor, next_obs: Tensor) -> Tensor:  # noqa: ARG001
+    """CartPole-v1 and its continuous kin: off the track, or the pole leans by more than 12 degrees."""
+    return (next_obs[..., 0].abs() > 2.4) | (next_obs[..., 2].abs() > 12 * 2 * torch.pi / 360)
+
+
+def cartpole_reward(obs: Tensor, actions: Tensor, next_obs: Tensor) -> Tensor:  # noqa: ARG001
+    """CartPole-v1: one for every step, the last included."""
+    return torch.ones_like(obs[..., 0])
+
+
+def halfcheetah_reward(obs: Tensor, actions: Tensor, next_obs: Tensor) -> Tensor:
+    """HalfCheetah-v5 that observes its position: speed over the step less the cost of control."""
+    return (next_obs[..., 0] - obs[..., 0]) / 0.05 - 0.1 * actions.square().sum(-1)
+
+
+def hopper_ends(obs: Tensor, actions: Tensor, next_obs: Tensor) -> Tensor:  # noqa: ARG001
+    """Hopper-v5: too low, leaning too far, or out of all proportion."""
+    healthy = (next_obs[..., 1:].abs() < 100).all(-1) & (next_obs[..., 0] > 0.7) & (next_obs[..., 1].abs() < 0.2)
+    return ~healthy
+
+
+def walker2d_ends(obs: Tensor, actions: Tensor, next_obs: Tensor) -> Tensor:  # noqa: ARG001
+    """Walker2d-v5: not upright, or too low or too high."""
+    height, angle = next_obs[..., 0], next_obs[..., 1]
+    return ~((height > 0.8) & (height < 2.0) & (angle.abs() < 1.0))
+
+
+class Known(NamedTuple):
+    """A function and the number of observed values it is written for."""
+
+    function: TransitionFn
+    obs_dim: int
+    advice: str = ""
+
+
+REWARDS = {
+    "cartpole": Known(cartpole_reward, 4),
+    "halfcheetah": Known(halfcheetah_reward, 18, "; give env_kwargs: {exclude_current_positions_from_observation: false}"),
+    "inverted_pendulum": Known(inverted_pendulum_reward, 4),
+    "pendulum": Known(pendulum_reward, 3),
+}
+TERMINATIONS = {
+    "cartpole": Known(cartpole_ends, 4),
+    "hopper": Known(hopper_ends, 11),
+    "inverted_pendulum": Known(inverted_pendulum_ends, 4),
+    "walker2d": Known(walker2d_ends, 17),
+}
+
+
+def reward_function(name: str | None, *, obs_dim: int) -> TransitionFn | None:
+    """The reward with this name or import path; None stays None."""
+    return _function("reward_fn", name, REWARDS, obs_dim)
+
+
+def termination_function(name: str | None, *, obs_dim: int) -> TransitionFn | None:
+    """The end of episodes with this name or import path; None stays None."""
+    return _function("termination_fn", name, TERMINATIONS, obs_dim)
+
+
+def _function(option: str, name: str | None, known: dict[str, Known], obs_dim: int) -> TransitionFn | None:
+    if name is None:
+        return None
+    if name in known:
+        function, wanted, advice = known[name]
+        if wanted != obs_dim:
+            raise ConfigError(f"{option}: {name!r} is for {wanted} observed values; this environment has {obs_dim}{advice}")
+        return function
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{option}: {name!r} could not be imported: {error}") from error
+    if not callable(found):
+        raise ConfigError(f"{option}: {name!r} is a {type(found).__name__}, not a function of (obs, actions, next_obs)")
+    return found  # type: ignore[no-any-return]
+
+
+def _not_finite(obs: Tensor) -> Tensor:
+    return ~obs.isfinite().all(-1)

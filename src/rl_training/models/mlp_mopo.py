@@ -1,0 +1,237 @@
+"""An ensemble of probabilistic dynamics networks, evaluated as one batched network (PETS, MOPO)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rl_training.models.flat_mlp import FlatModule, Layer, MLPLayout, Tape
+
+BOUNDS_COEF = 0.01
+
+
+class Transition(NamedTuple):
+    """What a member imagined for each row, and how far the members' means lie apart there."""
+
+    next_obs: Tensor  # (batch, obs_dim)
+    rewards: Tensor  # (batch,)
+    disagreement: Tensor  # (batch,)
+
+
+class ImaginedTransition(NamedTuple):
+    """A `Transition` with the other measure of uncertainty as well."""
+
+    next_obs: Tensor
+    rewards: Tensor
+    disagreement: Tensor
+    max_std: Tensor  # (batch,)
+
+
+class EnsemblePass(NamedTuple):
+    """One explicit forward pass, and what its backward pass needs. Means and log-variances are in raw units."""
+
+    means: Tensor  # (members, batch, obs_dim + 1)
+    logvars: Tensor
+    below_max: Tensor  # raw network output measured from the upper bound, and what passed it from the lower one
+    above_min: Tensor
+    tape: Tape
+
+
+class MLPMOPOEnsembleModel(FlatModule):
+    """A Gaussian over (next_obs - obs, reward) given (obs, action), one per member.
+
+    Networks see standardised inputs and predict standardised targets; the statistics are part of the state and come
+    from `standardize`. Log-variances stay softly between two learned bounds of each member's own. Elites are the
+    members that predict when one is drawn. There is no model of how episodes end.
+    """
+
+    def __init__(
+        self,
+        obs_dim: int,
+        action_dim: int,
+        hidden_sizes: Sequence[int] = (200, 200, 200),
+        num_ensembles: int = 5,
+        *,
+        num_elites: int | None = None,
+        activation: str = "silu",
+    ) -> None:
+        self.obs_dim, self.action_dim, self.num_ensembles = obs_dim, action_dim, num_ensembles
+        self.target_dim = obs_dim + 1
+        sizes = (obs_dim + action_dim, *hidden_sizes, 2 * self.target_dim)
+        self.layout = MLPLayout(sizes, members=num_ensembles, activation=activation)
+        bounds = num_ensembles * self.target_dim
+        super().__init__({"net": self.layout, "max_logvar": bounds, "min_logvar": bounds})
+        for layer in self.layout.layers(self.flat.data):  # as the authors: narrow weights, no bias
+            nn.init.trunc_normal_(layer.weight, std=1.0, a=-2.0, b=2.0).mul_(0.5 / math.sqrt(layer.weight.shape[-2]))
+        self.vector("max_logvar").data.fill_(0.5)
+        self.vector("min_logvar").data.fill_(-10.0)
+        self.input_mean: Tensor
+        self.input_scale: Tensor
+        self.target_mean: Tensor
+        self.target_scale: Tensor
+        self.elites: Tensor
+        for name, size in (("input", sizes[0]), ("target", self.target_dim)):
+            self.register_buffer(f"{name}_mean", torch.zeros(size))
+            self.register_buffer(f"{name}_scale", torch.ones(size))
+        self.register_buffer("elites", torch.arange(num_elites or num_ensembles))
+
+    def ensemble_parameters(self) -> list[nn.Parameter]:
+        """What an optimiser moves."""
+        return list(self.parameters())
+
+    @torch.no_grad()
+    def standardize(self, inputs: Tensor, targets: Tensor) -> None:
+        """Take the statistics from rows of (obs, action) and of (next_obs - obs, reward)."""
+        for rows, mean, scale in (
+            (inputs, self.input_mean, self.input_scale),
+            (targets, self.target_mean, self.target_scale),
+        ):
+            wide = rows.reshape(-1, rows.shape[-1]).to(torch.float64)
+            center, spread = wide.mean(0), wide.std(0, correction=0)
+            # a column that does not move, to float32's eyes, is left as wide as it is
+            still = spread <= 1e-6 * center.abs().clamp_min(1.0)
+            mean.copy_(center)
+            scale.copy_(torch.where(still, torch.ones_like(spread), spread))
+
+    def predict_distribution(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and log-variances of (next_obs - obs, reward) by every member: (members, batch, obs_dim + 1) each,
+        differentiable by autograd. For a single observation there is no batch axis."""
+        x = torch.cat([torch.atleast_2d(obs), torch.atleast_2d(actions)], dim=-1)
+        x = (x - self.input_mean) / self.input_scale
+        means, raw = self.layout.forward(self.layout.layers(self.vector("net")), x).chunk(2, dim=-1)
+        upper, lower = (self._bound(self.vector(name)) for name in ("max_logvar", "min_logvar"))
+        logvars = upper - F.softplus(upper - raw)
+        logvars = lower + F.softplus(logvars - lower)
+        means, logvars = means * self.target_scale + self.target_mean, logvars + 2 * self.target_scale.log()
+        return (means.squeeze(1), logvars.squeeze(1)) if obs.dim() == 1 else (means, logvars)
+
+    def regularization(self, decays: Sequence[float] = ()) -> Tensor:
+        """What is added to the loss: the width between the bounds, and half the squared weights of each layer."""
+        width = self.vector("max_logvar").sum() - self.vector("min_logvar").sum()
+        layers = self.layout.layers(self.vector("net"))
+        squares = [0.5 * decay * layer.weight.square().sum() for decay, layer in zip(decays, layers, strict=bool(decays))]
+        return BOUNDS_COEF * width + sum(squares)
+
+    @torch.no_grad()
+    def run(self, inputs: Tensor) -> EnsemblePass:
+        """Predict for rows of (obs, action), the same for all members or (members, batch, ·), keeping the tape."""
+        outputs, tape = self.layout.run(self.layers("net"), (inputs - self.input_mean) / self.input_scale)
+        means, raw = outputs.chunk(2, dim=-1)
+        upper, lower = (self._bound(self.vector(name).data) for name in ("max_logvar", "min_logvar"))
+        below_max = upper - raw
+        above_min = upper - F.softplus(below_max) - lower
+        logvars = lower + F.softplus(above_min) + 2 * self.target_scale.log()
+        return EnsemblePass(torch.addcmul(self.target_mean, means, self.target_scale), logvars, below_max, above_min, tape)
+
+    @torch.no_grad()
+    def backward(self, done: EnsemblePass, *, d_means: Tensor, d_logvars: Tensor, decays: Sequence[float] = ()) -> None:
+        """Fill the gradient of whatever has these gradients at the predictions, `regularization(decays)` included."""
+        d_inner = d_logvars * done.above_min.sigmoid()
+        d_raw = d_inner * done.below_max.sigmoid()
+        layers, gradients = self.layers("net"), self.gradient_layers("net")
+        self.layout.backward(layers, gradients, done.tape, torch.cat([d_means * self.target_scale, d_raw], dim=-1))
+        for decay, layer, gradient in zip(decays, layers, gradients, strict=bool(decays)):
+            gradient.weight.add_(layer.weight, alpha=decay)
+        # a bound gets what its softplus keeps from the network
+        self._bound(self.gradient_vector("max_logvar")).copy_((d_inner - d_raw).sum(1, keepdim=True)).add_(BOUNDS_COEF)
+        self._bound(self.gradient_vector("min_logvar")).copy_((d_logvars - d_inner).sum(1, keepdim=True)).sub_(BOUNDS_COEF)
+
+    def draw_members(self, rows: int) -> Tensor:
+        """An elite for each row; keep them over a rollout for TS∞, draw anew at every step for TS1."""
+        return self.elites[torch.randint(len(self.elites), (rows,), device=self.elites.device)]
+
+    def sample_transition(self, obs: Tensor, actions: Tensor, *, members: Tensor | None = None) -> Transition:
+        """One imagined step of each row by its own member: a random elite, or those of `members` (batch,)."""
+        return Transition(*self.imagine(obs, actions, members=members)[:3])
+
+    @torch.no_grad()
+    def imagine(self, obs: Tensor, actions: Tensor, *, members: Tensor | None = None) -> ImaginedTransition:
+        """`sample_transition` with both measures of uncertainty."""
+        start = torch.atleast_2d(obs)
+        done = self.run(torch.cat([start, torch.atleast_2d(actions)], dim=-1))
+        members = self.draw_members(len(start)) if members is None else members
+        rows = torch.arange(len(start), device=start.device)
+        means, stds = done.means, (0.5 * done.logvars).exp()
+        drawn = torch.addcmul(means[members, rows], stds[members, rows], torch.randn_like(means[0]))
+        columns = (start + drawn[:, :-1], drawn[:, -1], disagreement(means), max_std(done.logvars))
+        return ImaginedTransition(*(column[0] for column in columns) if obs.dim() == 1 else columns)
+
+    def simulator(self) -> Simulator:
+        """The elites as one fast network for rollouts; it does not follow later changes of the parameters."""
+        return Simulator(self)
+
+    def choose_elites(self, holdout_errors: Tensor) -> None:
+        """Let the members with the lowest errors (members,) be the elites."""
+        self.elites.copy_(holdout_errors.argsort(stable=True)[: len(self.elites)])
+
+    def copy_members(self, source: Tensor, members: Tensor, target: Tensor) -> None:
+        """Copy the parameters of some members from one flat vector to another."""
+        bounds = self.num_ensembles * self.target_dim
+        for part_from, part_to in (
+            *zip(self._tensors(source[:-2 * bounds]), self._tensors(target[:-2 * bounds]), strict=True),
+            *((self._bound(source[i:][:bounds]), self._bound(target[i:][:bounds])) for i in (-2 * bounds, -bounds)),
+        ):
+            part_to[members] = part_from[members]
+
+    def _tensors(self, net: Tensor) -> list[Tensor]:
+        return [part for layer in self.layout.layers(net) for part in (layer.weight, layer.bias)]
+
+    def _bound(self, vector: Tensor) -> Tensor:
+        return vector.view(self.num_ensembles, 1, self.target_dim)
+
+
+class Simulator:
+    """The elites' means and log-variances in raw units, each for rows of its own.
+
+    The scales of inputs and targets stand in the weights, so that a step is nothing but the network. The inputs' means
+    do not: taken off a bias they would cost precision where a column is far from zero.
+    """
+
+    @torch.no_grad()
+    def __init__(self, model: MLPMOPOEnsembleModel) -> None:
+        self.num_members, self.obs_dim = len(model.elites), model.obs_dim
+        self.activation = model.layout.activation
+        self.obs_mean, self.action_mean = model.input_mean.split([model.obs_dim, model.action_dim])
+        layers = model.layout.select(model.layers("net"), model.elites)
+        first = layers[0]
+        layers[0] = Layer(first.weight / model.input_scale.unsqueeze(-1), first.bias, None, None)
+        scale, shift = model.target_scale, 2 * model.target_scale.log()
+        last = layers[-1]
+        stretch = torch.cat([scale, torch.ones_like(scale)])
+        # the soft bounds move along with the log-variance, so that its shift can stand in the bias
+        layers[-1] = Layer(last.weight * stretch, last.bias * stretch + torch.cat([model.target_mean, shift]), None, None)
+        self.layers = layers
+        self.upper, self.lower = (
+            model._bound(model.vector(name).data)[model.elites] + shift for name in ("max_logvar", "min_logvar")
+        )
+
+    @torch.no_grad()
+    def __call__(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """For obs and actions of shape (members, rows, ·): means and log-variances (members, rows, obs_dim + 1)."""
+        h = torch.cat([obs - self.obs_mean, actions - self.action_mean], dim=-1)
+        for layer in self.layers[:-1]:
+            h = _activate_in_place(torch.baddbmm(layer.bias, h, layer.weight), self.activation)
+        means, raw = torch.baddbmm(self.layers[-1].bias, h, self.layers[-1].weight).chunk(2, dim=-1)
+        logvars = self.upper - F.softplus(self.upper - raw)
+        return means, self.lower + F.softplus(logvars - self.lower)
+
+
+def disagreement(means: Tensor) -> Tensor:
+    """How far the members' means (members, batch, dims) lie apart: the norm of their standard deviation, per row."""
+    return means.std(dim=0, correction=0).norm(dim=-1)
+
+
+def max_std(logvars: Tensor) -> Tensor:
+    """The largest norm of any member's standard deviation, per row: MOPO's penalty."""
+    return (0.5 * logvars).exp().norm(dim=-1).amax(dim=0)
+
+
+def _activate_in_place(x: Tensor, activation: str) -> Tensor:
+    if activation == "silu":
+        return F.silu(x, inplace=True)
+    return x.tanh_() if activation == "tanh" else x.relu_()

@@ -1,0 +1,39 @@
+"""Settings of CQL (Kumar et al., 2020, arXiv:2006.04779)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from rl_training.options._offline import OfflineOptions
+from rl_training.options._sac import SACLearnerOptions
+from rl_training.options.base import Problem, Schedule, option
+
+
+class CQLConfig(OfflineOptions, SACLearnerOptions):
+    """Conservative Q-learning: SAC on recorded data, with critics that think little of actions nobody tried."""
+
+    algo: ClassVar[str] = "cql"
+    summary: ClassVar[str] = "Conservative Q-learning: offline SAC whose critics doubt actions that the data does not show"
+    paper: ClassVar[str] = "Kumar et al., 2020, arXiv:2006.04779"
+    discrete: ClassVar[bool] = False
+    continuous: ClassVar[bool] = True
+    default_num_threads: ClassVar[int] = 1
+    schedulable: ClassVar[tuple[str, ...]] = ("learning_rate", "alpha", "cql_alpha")
+
+    actor_learning_rate: float | None = option(1e-4, "The actor's own step size; none means learning_rate.", gt=0)
+    cql_alpha: float = option(5.0, "Weight of the conservative penalty; with cql_target_gap, where that weight begins.", ge=0)
+    cql_alpha_schedule: Schedule | None = option(None, "How a fixed cql_alpha changes; none means it does not.")
+    num_cql_samples: int = option(10, "Actions drawn for the penalty from each of: uniform, policy, policy at next_obs.", ge=1)
+    cql_target_gap: float | None = option(
+        None, "Gap between the values of any and of recorded actions that the weight is tuned to (Lagrange); none means fixed."
+    )
+    backup_entropy: bool = option(False, "Whether targets value entropy; the authors' code leaves it out.")
+
+    def contradictions(self) -> Iterator[Problem]:
+        """Only a fixed weight follows a schedule, and one that is learnt cannot begin at nothing."""
+        yield from super().contradictions()
+        if self.cql_target_gap is not None and self.cql_alpha_schedule is not None:
+            yield Problem(("cql_target_gap", "cql_alpha_schedule"), "the weight is learnt, so it cannot follow a schedule")
+        if self.cql_target_gap is not None and self.cql_alpha == 0:
+            yield Problem(("cql_target_gap", "cql_alpha"), "a weight that begins at 0 stays there; begin above it")

@@ -1,0 +1,70 @@
+"""Settings of PETS (Chua et al., 2018, arXiv:1805.12114)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from rl_training.options._dynamics import KNOWN_REWARDS, DynamicsOptions, function_problems
+from rl_training.options.base import CommonOptions, Problem, option
+from rl_training.options.schedules import warmup_factor
+
+
+class PETSConfig(DynamicsOptions, CommonOptions):
+    """Learn how the environment answers, and plan every action through what was learnt."""
+
+    algo: ClassVar[str] = "pets"
+    summary: ClassVar[str] = "Probabilistic ensembles: learn the dynamics from few steps, plan every action with CEM"
+    paper: ClassVar[str] = "Chua et al., 2018, arXiv:1805.12114"
+    discrete: ClassVar[bool] = False
+    continuous: ClassVar[bool] = True
+    default_num_threads: ClassVar[int] = 1
+
+    buffer_capacity: int = option(100_000, "Transitions the model is fitted on at most; the oldest give way.", ge=1)
+    batch_size: int = option(32, "Transitions per gradient step, drawn for each member apart.", ge=1)
+    learning_starts: int = option(0, "Environment steps before the first fit.", ge=0)
+    initial_random_steps: int = option(200, "Random environment steps at first; they go on until the first fit is done.", ge=0)
+    train_frequency: int | None = option(None, "Turns between two fits of the model; none means after every episode.", ge=1)
+    model_epochs: int = option(5, "Passes over all data in a fit.", ge=1)
+    model_updates_per_step: int | None = option(
+        None, "Gradient steps in a fit for every environment step since the last one, in place of model_epochs.", ge=1
+    )
+    planning_horizon: int = option(25, "Steps that a plan looks ahead.", ge=1)
+    planning_candidates: int = option(400, "Plans tried in every iteration of the search.", ge=1)
+    planning_iterations: int = option(5, "Iterations of the search for each action.", ge=1)
+    planning_topk: int = option(40, "Best plans that the next iteration is drawn around.", ge=1)
+    planning_particles: int = option(
+        20, "Imagined futures per plan; rounded up to a multiple of the members that predict, which share them evenly.", ge=1
+    )
+    planning_propagation: Literal["tsinf", "ts1"] = option(
+        "tsinf", "Whether a particle keeps its member for the whole plan (tsinf) or changes it at every step (ts1)."
+    )
+    planning_momentum: float = option(0.1, "Share of the old mean and variance that stays in each iteration.", ge=0, lt=1)
+    planning_keep_elites: float = option(
+        0.3, "Share of the best plans that stay among the candidates of the next iteration.", ge=0, le=1
+    )
+    planning_noise_beta: float = option(
+        0.0, "Colour of the search noise: 0 is white as in the paper, more makes plans that change less often (iCEM).", ge=0
+    )
+    planning_initial_std: float = option(
+        0.25, "Spread of the first candidates as a share of the action range; the paper's variance is range²/16.", gt=0
+    )
+    reward_fn: str | None = option(
+        None,
+        f"The reward where it is known: {', '.join(KNOWN_REWARDS)}, or package.module:function of (obs, actions, next_obs); "
+        "none means it is learnt.",
+    )
+    eval_interval: int = option(1_000, "Environment steps between two evaluations.", ge=1)
+
+    def scheduled_values(self, step: int, total_steps: int) -> dict[str, float]:
+        """The common schedule and warm-up move the model's learning rate: there is no other."""
+        base, schedule = self.model_learning_rate, self.learning_rate_schedule
+        value = base if schedule is None else schedule.value(step, total_steps, base)
+        return {"model_learning_rate": value * warmup_factor(step, self.warmup_steps)}
+
+    def contradictions(self) -> Iterator[Problem]:
+        yield from super().contradictions()
+        if self.planning_topk > self.planning_candidates:
+            text = f"the best {self.planning_topk} cannot be chosen from {self.planning_candidates} candidates"
+            yield Problem(("planning_topk", "planning_candidates"), text)
+        yield from function_problems("reward_fn", self.reward_fn, KNOWN_REWARDS)

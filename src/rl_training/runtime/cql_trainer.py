@@ -1,0 +1,41 @@
+"""Train CQL: one update after another on recorded data."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from typing_extensions import Unpack
+
+from rl_training.algorithms.cql import CQL
+from rl_training.experiment.config import TrainConfig
+from rl_training.experiment.registry import AlgorithmSpec
+from rl_training.options.cql import CQLConfig
+from rl_training.runtime.offline_loop import OfflineLoop
+from rl_training.runtime.opening import SessionOptions, open_session
+from rl_training.runtime.sac_trainer import sac_model, sac_settings
+from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint
+from rl_training.types import EnvSpec, TrainResult
+
+
+def build_cql(options: CQLConfig, env: EnvSpec, device: torch.device) -> CQL:
+    return CQL(
+        sac_model(options, env, device),
+        cql_alpha=options.cql_alpha,
+        num_cql_samples=options.num_cql_samples,
+        cql_target_gap=options.cql_target_gap,
+        backup_entropy=options.backup_entropy,
+        **sac_settings(options),
+    )
+
+
+def train_cql(config: TrainConfig, **session_options: Unpack[SessionOptions]) -> TrainResult:
+    """Train as `config` says; see `SessionOptions` for the rest."""
+    with open_session(config, **session_options) as session:
+        options = cast("CQLConfig", config.options)
+        algorithm = build_cql(options, session.spec, session.device)
+        loop = OfflineLoop(session.prior_data(), algorithm, batch_size=options.batch_size, device=session.device)
+        return session.train(algorithm, loop)
+
+
+SPEC = AlgorithmSpec("cql", CQLConfig, build_cql, train_cql, evaluate_checkpoint, predict_checkpoint)
