@@ -32,7 +32,7 @@ from rl_training.experiment.suite import Suite, load_suite
 from rl_training.experiment.suite_jobs import Job, plan_jobs, replaced_words
 from rl_training.runtime import bench
 from rl_training.runtime.bench_job import run_job
-from rl_training.runtime.bench_ray import RayLauncher
+from rl_training.runtime.bench_ray import RayLauncher, run_process
 
 TINY = {"total_timesteps": 64, "num_envs": 1, "num_steps": 16, "update_epochs": 1, "eval_episodes": 1, "eval_interval": 16}
 HEAD = "name: tiny\nseeds: [1]\neval_episodes: 2\nentries:\n"
@@ -288,6 +288,12 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"rl-training\[ray\]"):
         RayLauncher()
+
+
+def test_a_ray_task_that_was_stopped_while_it_waited_begins_nothing(tmp_path: Path):
+    (tmp_path / "job.stop").touch()
+    assert run_process(str(tmp_path / "job.json"), str(tmp_path / "job.log"), str(tmp_path / "job.stop"), 1) == 143
+    assert not (tmp_path / "job.log").exists()
 
 
 # --- numbers

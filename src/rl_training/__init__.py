@@ -7,16 +7,35 @@ from typing import TYPE_CHECKING
 from rl_training._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from rl_training.api.algorithms import PPO, SAC
+    from rl_training.api.algorithms import ARS, CQL, DDPG, PPG, PPO, RLPD, SAC, TD3, OpenAIES
     from rl_training.experiment.config import TrainConfig
 
 __version__ = "0.1.0"
-__getattr__, __dir__, _names = lazy_exports(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "ARS": "rl_training.api.algorithms",
+        "CQL": "rl_training.api.algorithms",
+        "DDPG": "rl_training.api.algorithms",
+        "OpenAIES": "rl_training.api.algorithms",
+        "PPG": "rl_training.api.algorithms",
         "PPO": "rl_training.api.algorithms",
+        "RLPD": "rl_training.api.algorithms",
         "SAC": "rl_training.api.algorithms",
+        "TD3": "rl_training.api.algorithms",
         "TrainConfig": "rl_training.experiment.config",
     },
 )
-__all__ = ["PPO", "SAC", "TrainConfig", "__version__"]
+__all__ = [
+    "ARS",
+    "CQL",
+    "DDPG",
+    "PPG",
+    "PPO",
+    "RLPD",
+    "SAC",
+    "TD3",
+    "OpenAIES",
+    "TrainConfig",
+    "__version__",
+]

@@ -7,13 +7,12 @@ from importlib import import_module
 from typing import Any
 
 
-def lazy_exports(package: str, exports: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """`__getattr__`, `__dir__` and `__all__` of a package, from names to the modules that define them."""
+def lazy_exports(package: str, exports: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package, from names to the modules that define them."""
 
     def getattribute(name: str) -> Any:
         if name not in exports:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(exports[name]), name)
 
-    names = sorted(exports)
-    return getattribute, lambda: names, names
+    return getattribute, lambda: sorted(exports)

@@ -1,7 +1,45 @@
 """The learners, under their names and as `<Name>Algorithm`, and their loss functions."""
 
+from rl_training.algorithms.ars import ARS, ARSAlgorithm, ars_loss
 from rl_training.algorithms.base import Algorithm, OnPolicyAlgorithm
+from rl_training.algorithms.cql import CQL, CQLAlgorithm, cql_loss
+from rl_training.algorithms.ddpg import DDPG, DDPGAlgorithm, ddpg_loss
+from rl_training.algorithms.openai_es import OpenAIES, OpenAIESAlgorithm, openai_es_loss
+from rl_training.algorithms.ppg import PPG, PPGAlgorithm, ppg_auxiliary_loss, ppg_loss
 from rl_training.algorithms.ppo import PPO, PPOAlgorithm, ppo_loss
+from rl_training.algorithms.rlpd import RLPD, RLPDAlgorithm, rlpd_loss
 from rl_training.algorithms.sac import SAC, SACAlgorithm, sac_loss
+from rl_training.algorithms.td3 import TD3, TD3Algorithm, td3_loss
 
-__all__ = ["PPO", "SAC", "Algorithm", "OnPolicyAlgorithm", "PPOAlgorithm", "SACAlgorithm", "ppo_loss", "sac_loss"]
+__all__ = [
+    "ARS",
+    "CQL",
+    "DDPG",
+    "PPG",
+    "PPO",
+    "RLPD",
+    "SAC",
+    "TD3",
+    "ARSAlgorithm",
+    "Algorithm",
+    "CQLAlgorithm",
+    "DDPGAlgorithm",
+    "OnPolicyAlgorithm",
+    "OpenAIES",
+    "OpenAIESAlgorithm",
+    "PPGAlgorithm",
+    "PPOAlgorithm",
+    "RLPDAlgorithm",
+    "SACAlgorithm",
+    "TD3Algorithm",
+    "ars_loss",
+    "cql_loss",
+    "ddpg_loss",
+    "openai_es_loss",
+    "ppg_auxiliary_loss",
+    "ppg_loss",
+    "ppo_loss",
+    "rlpd_loss",
+    "sac_loss",
+    "td3_loss",
+]

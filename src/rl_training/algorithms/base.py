@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeAlias
 
 from torch import Tensor
 
 from rl_training.algorithms.optim import Adam
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
 from rl_training.types import Batch, Metrics, State, UpdateResult
+
+EpisodePolicy: TypeAlias = "Callable[[Tensor, list[int]], Tensor]"
+"""From observations and the number of the episode that each row is in to actions."""
 
 
 class Algorithm(ABC):
@@ -30,6 +33,11 @@ class Algorithm(ABC):
     def explore(self, obs: Tensor) -> Tensor:
         """Actions to learn from."""
         return self.act(obs)
+
+    def episode_policy(self) -> EpisodePolicy:
+        """The deterministic policy for a number of episodes from their beginnings: `act`, unless the learner would
+        remember something from one step to the next."""
+        return lambda obs, _: self.act(obs, deterministic=True)
 
     @abstractmethod
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:
@@ -89,5 +97,3 @@ class OnPolicyAlgorithm(Algorithm):
 def detached(metrics: Metrics) -> Metrics:
     """Metrics leave the graph but stay tensors: reading them as floats would make a GPU wait every update."""
     return {name: value.detach() for name, value in metrics.items()}
-
-

@@ -96,9 +96,6 @@ class DynamicsLearner:
         errors = (self.model.run(inputs).means - targets) / self.model.target_scale
         return errors.square().mean(dim=(-2, -1))
 
-    def schedule(self, learning_rate: float) -> None:
-        self.optimizer.learning_rate = learning_rate
-
     def state_dict(self) -> State:
         model = {"model": self.model.state_dict()} if hasattr(self.model, "state_dict") else {}
         return {**model, "optimizer": self.optimizer.state_dict()}

@@ -43,6 +43,19 @@ class DynamicsFit:
     The transitions must stay the same while a fit runs.
     """
 
+    _saved = (
+        "running",
+        "fits_done",
+        "_seed",
+        "_epoch",
+        "_batch",
+        "_updates",
+        "_stale",
+        "_max_updates",
+        "_best",
+        "_best_errors",
+    )
+
     def __init__(self, learner: DynamicsLearner, settings: FitSettings, *, loss_name: str) -> None:
         self.learner, self.settings, self.loss_name = learner, settings, loss_name
         self.running = False
@@ -88,7 +101,8 @@ class DynamicsFit:
         return metrics | (self._finish(rows) if self._over() else {})
 
     def _over(self) -> bool:
-        limits = ((self._updates, self._max_updates), (self._epoch, self.settings.max_epochs), (self._stale, self.settings.patience))
+        settings = self.settings
+        limits = ((self._updates, self._max_updates), (self._epoch, settings.max_epochs), (self._stale, settings.patience))
         return any(limit is not None and count >= limit for count, limit in limits)
 
     def _ordered(self, rows: _Rows) -> Tensor:
@@ -145,13 +159,12 @@ class DynamicsFit:
         return self._rows
 
     def state_dict(self) -> State:
-        names = ("running", "fits_done", "_seed", "_epoch", "_batch", "_updates", "_stale", "_max_updates", "_best", "_best_errors")
-        return {name.lstrip("_"): getattr(self, name) for name in names}
+        return {name.lstrip("_"): getattr(self, name) for name in self._saved}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for name, value in state.items():
-            private = name if name in ("running", "fits_done") else f"_{name}"
-            setattr(self, private, value.clone() if isinstance(value, Tensor) else value)
+        for name in self._saved:
+            value = state[name.lstrip("_")]
+            setattr(self, name, value.clone() if isinstance(value, Tensor) else value)
         self._rows = self._order = None
 
 

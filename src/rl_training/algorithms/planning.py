@@ -50,7 +50,9 @@ class CEM:
             raise ValueError(f"topk: the best {self.topk} cannot be chosen from {self.candidates} candidates")
 
     @torch.no_grad()
-    def search(self, score: Score, start: Tensor, *, low: Tensor, high: Tensor, generator: torch.Generator | None = None) -> Plan:
+    def search(
+        self, score: Score, start: Tensor, *, low: Tensor, high: Tensor, generator: torch.Generator | None = None
+    ) -> Plan:
         """From the mean `start` (starts, horizon, action_dim) to the best that is found within the bounds.
 
         All starts are searched with the same noise: a plan does not depend on what else is planned beside it.
@@ -101,6 +103,5 @@ def colored_noise(
         weights[single] = 1.0
         parts[1, ..., single] = 0.0
     waves = torch.fft.irfft(torch.complex(parts[0], parts[1]), n=time, norm="forward")
-    # a wave with both parts has the variance 2a² and counts on both sides of the spectrum, a single part has a²
-    variance = (amplitudes.square() * weights.square() / weights.clamp(1, 2) * torch.where(weights > 1, 1.0, 1.0)).sum()
+    variance = (amplitudes * weights).square().sum()
     return (waves / variance.sqrt()).transpose(1, 2)

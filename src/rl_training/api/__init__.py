@@ -1,5 +1,15 @@
 """The managed classes: learn, evaluate, predict, save, load."""
 
-from rl_training.api.algorithms import PPO, SAC
+from rl_training.api.algorithms import ARS, CQL, DDPG, PPG, PPO, RLPD, SAC, TD3, OpenAIES
 
-__all__ = ["PPO", "SAC"]
+__all__ = [
+    "ARS",
+    "CQL",
+    "DDPG",
+    "PPG",
+    "PPO",
+    "RLPD",
+    "SAC",
+    "TD3",
+    "OpenAIES",
+]

@@ -7,5 +7,33 @@ class PPO(ManagedAlgorithm, algo="ppo"):
     """Proximal policy optimisation, for discrete and continuous actions."""
 
 
+class PPG(ManagedAlgorithm, algo="ppg"):
+    """Phasic policy gradient, for discrete and continuous actions."""
+
+
 class SAC(ManagedAlgorithm, algo="sac"):
     """Soft actor-critic, for continuous actions."""
+
+
+class RLPD(ManagedAlgorithm, algo="rlpd"):
+    """SAC on prior and fresh data together, for continuous actions."""
+
+
+class TD3(ManagedAlgorithm, algo="td3"):
+    """Twin delayed DDPG, for continuous actions."""
+
+
+class DDPG(ManagedAlgorithm, algo="ddpg"):
+    """Deep deterministic policy gradient, for continuous actions."""
+
+
+class CQL(ManagedAlgorithm, algo="cql"):
+    """Conservative Q-learning from a fixed dataset, for continuous actions."""
+
+
+class ARS(ManagedAlgorithm, algo="ars"):
+    """Augmented random search, for discrete and continuous actions."""
+
+
+class OpenAIES(ManagedAlgorithm, algo="openai_es"):
+    """Evolution strategies, for discrete and continuous actions."""

@@ -12,7 +12,7 @@ import numpy as np
 from rl_training.data.mixed_source import checked_shares, interleave
 from rl_training.data.packed_rows import PackedRows
 from rl_training.errors import CheckpointError, DatasetError
-from rl_training.types import Batch, State
+from rl_training.types import State
 
 
 class OfflineDataset(PackedRows):
@@ -41,11 +41,6 @@ class OfflineDataset(PackedRows):
 
     def __len__(self) -> int:
         return len(self._view)
-
-    @property
-    def transitions(self) -> Batch:
-        """All rows as columns, without a copy; not to be written to."""
-        return self.columns(self._rows)
 
     def draw(self, batch_size: int) -> np.ndarray:
         if len(self.shares) == 1:

@@ -40,6 +40,11 @@ class PackedRows(ABC):
     def nbytes(self) -> int:
         return self._view.nbytes
 
+    @property
+    def transitions(self) -> Batch:
+        """All rows as columns, without a copy; not to be written to."""
+        return self.columns(self._rows[: len(self)])
+
     def sample(self, batch_size: int) -> Batch:
         """`batch_size` rows with replacement, as columns that are views of one fresh matrix."""
         return self.columns(self._rows.index_select(0, torch.from_numpy(self.draw(batch_size))))

@@ -16,6 +16,9 @@ from rl_training.types import EnvSpec
 Act: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """From observations [n, obs_dim] to the learner's actions: [-1, 1] or indices."""
 
+EpisodeAct: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""The same, told which episode [n] each row is in: for those who remember something from one step to the next."""
+
 
 @runtime_checkable
 class Lender(Protocol):
@@ -69,15 +72,27 @@ class Evaluator:
         self._own: VectorEnvs | None = None
 
     def run(
-        self, act: Act, *, num_episodes: int, seed: int, stream: int, max_steps: int | None = None
+        self,
+        act: Act | EpisodeAct,
+        *,
+        num_episodes: int,
+        seed: int,
+        stream: int,
+        max_steps: int | None = None,
+        tell_episodes: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns and lengths; an environment that is free takes the next episode, one that has none left is not stepped."""
+        """Returns and lengths; an environment that is free takes the next episode, one that has none left is not stepped.
+
+        With `tell_episodes` an `EpisodeAct` is asked for actions.
+        """
+        choose: Callable[..., np.ndarray] = act
         with self._open(min(num_episodes, self._max_parallel)) as envs:
             turn = _Turn(envs, self._spec, num_episodes=num_episodes, path=(seed, stream))
             # how many run side by side depends on this call alone, not on how many happen to be open
             turn.begin(np.arange(min(num_episodes, self._max_parallel, envs.num_envs)))
             while len(turn.index):
-                turn.step(act(turn.obs), max_steps)
+                told = (turn.obs, turn.episode) if tell_episodes else (turn.obs,)
+                turn.step(choose(*told), max_steps)
         return turn.returns, turn.lengths
 
     def close(self) -> None:

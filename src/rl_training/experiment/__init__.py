@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rl_training.experiment.registry import AlgorithmSpec, get_algorithm_spec, list_algorithm_specs
     from rl_training.experiment.run_logger import RunLogger
 
-__getattr__, __dir__, _names = lazy_exports(
+__getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "AlgorithmSpec": "rl_training.experiment.registry",

@@ -2,6 +2,20 @@
 
 from rl_training.models.flat_mlp import FlatMLP
 from rl_training.models.mlp_actor_critic import MLPActorCritic
+from rl_training.models.mlp_ars import MLPARSModel
+from rl_training.models.mlp_ddpg import MLPDDPGModel
+from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
+from rl_training.models.mlp_ppg import MLPPPGModel
 from rl_training.models.mlp_sac import MLPSACModel
+from rl_training.models.mlp_td3 import MLPTD3Model
 
-__all__ = ["FlatMLP", "MLPActorCritic", "MLPSACModel"]
+__all__ = [
+    "FlatMLP",
+    "MLPARSModel",
+    "MLPActorCritic",
+    "MLPDDPGModel",
+    "MLPMOPOEnsembleModel",
+    "MLPPPGModel",
+    "MLPSACModel",
+    "MLPTD3Model",
+]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn.functional import silu, softplus
 
 from rl_training.models.flat_mlp import FlatModule, Layer, MLPLayout, Tape
 
@@ -105,8 +105,8 @@ class MLPMOPOEnsembleModel(FlatModule):
         x = (x - self.input_mean) / self.input_scale
         means, raw = self.layout.forward(self.layout.layers(self.vector("net")), x).chunk(2, dim=-1)
         upper, lower = (self._bound(self.vector(name)) for name in ("max_logvar", "min_logvar"))
-        logvars = upper - F.softplus(upper - raw)
-        logvars = lower + F.softplus(logvars - lower)
+        logvars = upper - softplus(upper - raw)
+        logvars = lower + softplus(logvars - lower)
         means, logvars = means * self.target_scale + self.target_mean, logvars + 2 * self.target_scale.log()
         return (means.squeeze(1), logvars.squeeze(1)) if obs.dim() == 1 else (means, logvars)
 
@@ -124,8 +124,8 @@ class MLPMOPOEnsembleModel(FlatModule):
         means, raw = outputs.chunk(2, dim=-1)
         upper, lower = (self._bound(self.vector(name).data) for name in ("max_logvar", "min_logvar"))
         below_max = upper - raw
-        above_min = upper - F.softplus(below_max) - lower
-        logvars = lower + F.softplus(above_min) + 2 * self.target_scale.log()
+        above_min = upper - softplus(below_max) - lower
+        logvars = lower + softplus(above_min) + 2 * self.target_scale.log()
         return EnsemblePass(torch.addcmul(self.target_mean, means, self.target_scale), logvars, below_max, above_min, tape)
 
     @torch.no_grad()
@@ -173,7 +173,7 @@ class MLPMOPOEnsembleModel(FlatModule):
         """Copy the parameters of some members from one flat vector to another."""
         bounds = self.num_ensembles * self.target_dim
         for part_from, part_to in (
-            *zip(self._tensors(source[:-2 * bounds]), self._tensors(target[:-2 * bounds]), strict=True),
+            *zip(self._tensors(source[: -2 * bounds]), self._tensors(target[: -2 * bounds]), strict=True),
             *((self._bound(source[i:][:bounds]), self._bound(target[i:][:bounds])) for i in (-2 * bounds, -bounds)),
         ):
             part_to[members] = part_from[members]
@@ -217,8 +217,8 @@ class Simulator:
         for layer in self.layers[:-1]:
             h = _activate_in_place(torch.baddbmm(layer.bias, h, layer.weight), self.activation)
         means, raw = torch.baddbmm(self.layers[-1].bias, h, self.layers[-1].weight).chunk(2, dim=-1)
-        logvars = self.upper - F.softplus(self.upper - raw)
-        return means, self.lower + F.softplus(logvars - self.lower)
+        logvars = self.upper - softplus(self.upper - raw)
+        return means, self.lower + softplus(logvars - self.lower)
 
 
 def disagreement(means: Tensor) -> Tensor:
@@ -233,5 +233,5 @@ def max_std(logvars: Tensor) -> Tensor:
 
 def _activate_in_place(x: Tensor, activation: str) -> Tensor:
     if activation == "silu":
-        return F.silu(x, inplace=True)
+        return silu(x, inplace=True)
     return x.tanh_() if activation == "tanh" else x.relu_()

@@ -30,7 +30,9 @@ class DynamicsOptions(Options):
     model_weight_decay: WeightDecay | None = option(
         None, "L2 penalty of each layer's weights, or one for all; none rises evenly from 2.5e-5 (first layer) to 1e-4 (last)."
     )
-    model_holdout_ratio: float = option(0.0, "Share of the data that is kept from fitting, to stop early and choose elites.", ge=0, lt=1)
+    model_holdout_ratio: float = option(
+        0.0, "Share of the data that is kept from fitting, to stop early and choose elites.", ge=0, lt=1
+    )
     model_max_holdout: int = option(1_000, "Rows kept from fitting at most.", ge=1)
     model_patience: int | None = option(
         None, "Epochs without a gain of 1 % on held-out data after which a fit ends with each member's best weights.", ge=1

@@ -5,6 +5,7 @@ A task starts the very process that would run here, so that threads, logs and en
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -12,14 +13,16 @@ from typing import Any
 
 from rl_training.errors import MissingExtraError, RLTrainingError
 
+log = logging.getLogger(__name__)
+
 STOPPED = 143  # as of a process that SIGTERM ended
 
 
 class RayHandle:
     """A task, waiting for its cores or running."""
 
-    def __init__(self, ray: Any, reference: Any) -> None:
-        self._ray, self._reference, self._stopped = ray, reference, False
+    def __init__(self, ray: Any, reference: Any, stop_file: Path) -> None:
+        self._ray, self._reference, self._stop_file = ray, reference, stop_file
 
     def poll(self) -> int | None:
         ready, _ = self._ray.wait([self._reference], timeout=0)
@@ -27,15 +30,13 @@ class RayHandle:
             return None
         try:
             return int(self._ray.get(self._reference))
-        except self._ray.exceptions.TaskCancelledError:
-            return STOPPED
-        except self._ray.exceptions.RayError:
-            return STOPPED if self._stopped else 1
+        except self._ray.exceptions.RayError as error:  # its machine was lost, for example
+            log.warning("%s", error)
+            return 1
 
     def stop(self) -> None:
-        if not self._stopped:  # the second would interrupt the first in its waiting
-            self._stopped = True
-            self._ray.cancel(self._reference, force=False)
+        # not by ray.cancel: that does nothing in a cluster which was started in the background of a script
+        self._stop_file.touch()
 
     def kill(self) -> None:
         with suppress(self._ray.exceptions.RayError, ValueError):
@@ -60,22 +61,25 @@ class RayLauncher:
         self._task = ray.remote(max_retries=0)(run_process)
 
     def start(self, job_file: Path, log_file: Path, *, threads: int) -> RayHandle:
-        reference = self._task.options(num_cpus=threads).remote(str(job_file), str(log_file), threads)
-        return RayHandle(self._ray, reference)
+        stop_file = job_file.with_suffix(".stop")
+        stop_file.unlink(missing_ok=True)
+        reference = self._task.options(num_cpus=threads).remote(str(job_file), str(log_file), str(stop_file), threads)
+        return RayHandle(self._ray, reference, stop_file)
 
     def close(self) -> None:
         self._ray.shutdown()
 
 
-def run_process(job_file: str, log_file: str, threads: int) -> int:
-    """The body of a task: the job's process, which is asked to save and end when the task is cancelled."""
+def run_process(job_file: str, log_file: str, stop_file: str, threads: int) -> int:
+    """The body of a task: the job's process, which is asked to save and end when there is a stop file."""
     from rl_training.runtime.bench import POLL_SECONDS, LocalHandle, start_process
 
+    if Path(stop_file).exists():
+        return STOPPED
     with start_process(Path(job_file), Path(log_file), threads=threads) as process:
-        try:
-            # Ray interrupts between two steps of the interpreter: a wait in the system would not notice
-            while process.poll() is None:
-                time.sleep(POLL_SECONDS)
-        except KeyboardInterrupt:
-            LocalHandle(process).stop()
-        return process.wait()
+        handle = LocalHandle(process)
+        while (code := handle.poll()) is None:
+            if Path(stop_file).exists():
+                handle.stop()
+            time.sleep(POLL_SECONDS)
+        return code

@@ -28,11 +28,15 @@ class PolicyEvaluator:
         if num_episodes == 0:
             return {"eval_return_mean": math.nan, "eval_return_std": math.nan, "eval_episodes": 0}
 
-        def act(obs: np.ndarray) -> np.ndarray:
-            return algorithm.act(torch.from_numpy(obs).to(self.device), deterministic=True).cpu().numpy()
+        policy = algorithm.episode_policy()
+
+        def act(obs: np.ndarray, episodes: np.ndarray) -> np.ndarray:
+            return policy(torch.from_numpy(obs).to(self.device), episodes.tolist()).cpu().numpy()
 
         with isolated_rng(self.seed):
-            returns, lengths = self.evaluator.run(act, num_episodes=num_episodes, seed=self.seed, stream=Stream.EVAL_ENVS)
+            returns, lengths = self.evaluator.run(
+                act, num_episodes=num_episodes, seed=self.seed, stream=Stream.EVAL_ENVS, tell_episodes=True
+            )
         return {
             "eval_return_mean": float(returns.mean()),
             "eval_return_std": float(returns.std()),

@@ -25,7 +25,7 @@ from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.run import Run
 from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.collector import Collector
+from rl_training.runtime.collector import Collector, Explorer
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.evolution import Evaluate
 from rl_training.runtime.loops import Loop
@@ -107,7 +107,7 @@ class Session:
             self.stop_reason = reason
             log.info("stopping at step %d: %s", self.global_step, reason)
 
-    def collector(self, algorithm: Algorithm) -> Collector:
+    def collector(self, algorithm: Explorer) -> Collector:
         """Of this run's training environments."""
         assert isinstance(self.pool, EnvPool)
         return Collector(self.pool, self.spec, algorithm, seed=self.config.seed, device=self.device)

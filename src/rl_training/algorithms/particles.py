@@ -1,0 +1,106 @@
+"""What plans are worth in imagination: particles carried through the members of an ensemble (trajectory sampling)."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from rl_training.models.known_dynamics import TransitionFn
+from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel, Simulator
+
+
+class MemberModel(Protocol):
+    """Members that each predict rows of their own."""
+
+    num_members: int
+
+    def __call__(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+class AnyEnsemble:
+    """A model that only has `predict_distribution`: every member predicts all rows, and those that are its own count."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.num_members = model, int(model.num_ensembles)
+
+    def __call__(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        rows = obs.shape[1]
+        predicted = self.model.predict_distribution(obs.flatten(0, 1), actions.flatten(0, 1))
+        members = torch.arange(self.num_members, device=obs.device)
+        means, logvars = (x.unflatten(1, (self.num_members, rows))[members, members] for x in predicted)
+        return means, logvars
+
+
+class ParticleReturns:
+    """Values plans from `obs` (starts, obs_dim): the mean return of their particles.
+
+    With `ts1` particles change members at every step, else (TS∞) each keeps its own. The reward is the learnt one's
+    mean unless it is known. All plans meet the same luck, so that they differ by their actions alone; the paper draws
+    it for each plan apart.
+    """
+
+    def __init__(
+        self,
+        model: MLPMOPOEnsembleModel | Any,
+        obs: Tensor,
+        *,
+        num_particles: int,
+        ts1: bool = False,
+        reward_fn: TransitionFn | None = None,
+        termination_fn: TransitionFn | None = None,
+        generator: torch.Generator | None = None,
+        max_rows: int = 8_192,
+    ) -> None:
+        self.members: MemberModel = Simulator(model) if isinstance(model, MLPMOPOEnsembleModel) else AnyEnsemble(model)
+        # every member has as many particles as the others
+        self.particles = -(-num_particles // self.members.num_members) * self.members.num_members
+        self.obs, self.ts1, self.generator = obs, ts1, generator
+        self.reward_fn, self.termination_fn = reward_fn, termination_fn
+        # more rows than this at once only cost memory
+        self.max_plans = max(1, max_rows * self.members.num_members // self.particles)
+
+    @torch.no_grad()
+    def __call__(self, plans: Tensor) -> Tensor:
+        starts, candidates, horizon = plans.shape[:3]
+        luck = torch.randn(horizon, self.particles, 1, self.obs.shape[-1], device=plans.device, generator=self.generator)
+        orders = self._orders(horizon, plans.device)
+        obs = self.obs.repeat_interleave(candidates, dim=0)
+        flat = plans.flatten(0, 1)
+        values = [
+            self._returns(obs[i : i + self.max_plans], flat[i : i + self.max_plans], luck, orders)
+            for i in range(0, len(flat), self.max_plans)
+        ]
+        return torch.cat(values).view(starts, candidates)
+
+    def _returns(self, start: Tensor, plans: Tensor, luck: Tensor, orders: Tensor | None) -> Tensor:
+        """Of plans (plans, horizon, action_dim), each from its own start."""
+        obs = start.expand(self.particles, *start.shape)
+        total = torch.zeros(obs.shape[:2], device=obs.device)
+        alive: Tensor | None = None
+        for t, actions in enumerate(plans.unbind(dim=1)):
+            if orders is not None:
+                obs, alive = obs[orders[t]], None if alive is None else alive[orders[t]]
+            next_obs, rewards = self._step(obs, actions.expand(self.particles, *actions.shape), luck[t])
+            total += rewards if alive is None else rewards * alive
+            if self.termination_fn is not None:
+                stays = ~self.termination_fn(obs, actions.expand(self.particles, *actions.shape), next_obs)
+                alive = stays if alive is None else alive & stays
+            obs = next_obs
+        return total.mean(dim=0)
+
+    def _step(self, obs: Tensor, actions: Tensor, luck: Tensor) -> tuple[Tensor, Tensor]:
+        """One step of all particles (particles, plans, ·)."""
+        by_member = (self.members.num_members, -1)
+        means, logvars = self.members(*(x.reshape(*by_member, x.shape[-1]) for x in (obs, actions)))
+        means, logvars = means.view(*obs.shape[:2], -1), logvars[..., :-1].reshape(obs.shape)
+        next_obs = torch.addcmul(obs + means[..., :-1], logvars.mul(0.5).exp_(), luck)
+        rewards = means[..., -1] if self.reward_fn is None else self.reward_fn(obs, actions, next_obs)
+        return next_obs, rewards
+
+    def _orders(self, horizon: int, device: torch.device) -> Tensor | None:
+        """For every step, which particle goes on in which place; places belong to members."""
+        if not self.ts1:
+            return None
+        return torch.rand(horizon, self.particles, device=device, generator=self.generator).argsort(dim=1)

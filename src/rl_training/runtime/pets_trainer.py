@@ -1,0 +1,199 @@
+"""Train PETS: act by planning, remember, and fit the model anew after every episode."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import Unpack
+
+from rl_training.algorithms.dynamics_fit import DynamicsFit, FitSettings
+from rl_training.algorithms.pets import LOSS, PETS
+from rl_training.algorithms.planning import CEM
+from rl_training.data.replay_buffer import ReplayBuffer
+from rl_training.envs.source import EnvSource
+from rl_training.experiment.config import TrainConfig
+from rl_training.experiment.registry import AlgorithmSpec
+from rl_training.models.known_dynamics import TransitionFn, reward_function, termination_function
+from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
+from rl_training.options.pets import PETSConfig
+from rl_training.runtime.collector import Collector
+from rl_training.runtime.loops import CollectingLoop, on_device
+from rl_training.runtime.opening import SessionOptions, open_session
+from rl_training.runtime.rng import Stream
+from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint
+from rl_training.types import Collected, EnvSpec, State, TrainResult, UpdateResult
+
+
+class PlanningExplorer:
+    """Plans in the training environments, each step from what was left of the last plan.
+
+    The plans are part of the run's state; evaluation and prediction have their own.
+    """
+
+    def __init__(self, learner: PETS) -> None:
+        self.learner = learner
+        self.plans: Tensor | None = None  # (environments, horizon, action_dim)
+        self._marked: Tensor | None = None
+        self._seconds, self._planned = 0.0, 0
+
+    def explore(self, obs: Tensor) -> Tensor:
+        began = time.perf_counter()
+        plan = self.learner.plan(obs, start=self.plans)
+        self.plans = plan.shifted(torch.zeros_like(plan.mean[0, 0]))
+        self._seconds, self._planned = self._seconds + time.perf_counter() - began, self._planned + 1
+        return plan.mean[:, 0]
+
+    def forget(self, ended: np.ndarray) -> None:
+        """An episode that has ended leaves no plan to the next."""
+        if self.plans is not None and ended.any():
+            self.plans = self.plans * torch.from_numpy(1.0 - ended).to(self.plans)[:, None, None]
+
+    def mark(self) -> None:
+        self._marked = self.plans
+
+    def rewind(self) -> None:
+        self.plans = self._marked
+
+    def metrics(self) -> dict[str, Any]:
+        return {"time/planning_ms": 1000 * self._seconds / self._planned} if self._planned else {}
+
+    def state_dict(self) -> State:
+        return {"plans": self.plans}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        plans = state["plans"]
+        self.plans = None if plans is None else plans.to(self.learner.dynamics.parameters[0].device).clone()
+
+
+class PETSLoop(CollectingLoop):
+    """Act, remember; after an episode (or every `train_frequency` turns) fit the model to all that is remembered.
+
+    A fit is part of the turn that makes it due. Only `max_updates` can leave one unfinished: its next turns go on with
+    it before another step is made.
+    """
+
+    def __init__(self, collector: Collector, buffer: ReplayBuffer, algorithm: PETS, options: PETSConfig, *, seed: int) -> None:
+        super().__init__(collector)
+        self.buffer, self.algorithm, self.options = buffer, algorithm, options
+        self.buffers = {"replay": buffer}
+        self.explorer = cast("PlanningExplorer", collector.algorithm)
+        settings = FitSettings(
+            batch_size=options.batch_size,
+            max_epochs=options.model_epochs if options.model_updates_per_step is None else None,
+            holdout_ratio=options.model_holdout_ratio,
+            max_holdout=options.model_max_holdout,
+            patience=options.model_patience,
+        )
+        self.fit = DynamicsFit(algorithm.dynamics, settings, loss_name=LOSS)
+        self.rng = np.random.default_rng((seed, Stream.MODEL_FITS))
+        self.turns = self.episodes = self.fitted_steps = 0
+        self.due = False
+
+    def collect(self) -> Collected:
+        if self.fit.running:
+            return Collected(0, [], [])
+        random = self.buffer.added < self.options.initial_random_steps or not self.fit.fits_done
+        columns, collected = self.collector.collect(1, random=random)
+        self.buffer.add({name: column[0] for name, column in columns.items()})
+        self.explorer.forget(columns["cuts"][0])
+        self.turns += 1
+        self.episodes += len(collected.episode_returns)
+        frequency = self.options.train_frequency
+        self.due |= bool(collected.episode_returns) if frequency is None else self.turns % frequency == 0
+        return collected
+
+    def learn(self, *, global_step: int, max_updates: int | None) -> UpdateResult:  # noqa: ARG002 (the model needs no clock)
+        if self.due and not self.fit.running and self.buffer.added >= max(self.options.learning_starts, 2):
+            per_step, steps = self.options.model_updates_per_step, self.buffer.added - self.fitted_steps
+            seed = int(self.rng.integers(2**62))
+            self.fit.begin(seed, max_updates=None if per_step is None else per_step * steps)
+            self.fitted_steps, self.due = self.buffer.added, False
+        if not self.fit.running:
+            return UpdateResult({}, 0)
+        transitions = on_device(self.buffer.transitions, self.collector.device)
+        return self.fit.advance(transitions, max_updates=max_updates)
+
+    def mark(self) -> None:
+        super().mark()
+        self.explorer.mark()
+
+    def rewind(self) -> None:
+        super().rewind()
+        self.explorer.rewind()
+
+    def metrics(self) -> dict[str, Any]:
+        values = {"buffer_size": len(self.buffer), "model_fits": self.fit.fits_done, **self.explorer.metrics()}
+        if not self.episodes:  # until one has ended, those that run
+            running = self.collector.pool.state_dict()
+            values |= {f"episode_{name}": float(running[f"{name}s"].mean()) for name in ("return", "length")}
+        return values
+
+    def state_dict(self) -> State:
+        own = {name: getattr(self, name) for name in ("turns", "episodes", "fitted_steps", "due")}
+        parts = {"fit": self.fit.state_dict(), "explorer": self.explorer.state_dict(), "rng": self.rng.bit_generator.state}
+        return super().state_dict() | own | parts
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        for name in ("turns", "episodes", "fitted_steps", "due"):
+            setattr(self, name, state[name])
+        self.fit.load_state_dict(state["fit"])
+        self.explorer.load_state_dict(state["explorer"])
+        self.rng.bit_generator.state = state["rng"]
+
+
+def build_pets(options: PETSConfig, env: EnvSpec, device: torch.device) -> PETS:
+    model = MLPMOPOEnsembleModel(
+        env.obs_dim, env.action_dim, options.model_hidden_sizes, options.num_ensembles, num_elites=options.num_elites
+    ).to(device)
+    planner = CEM(
+        horizon=options.planning_horizon,
+        candidates=options.planning_candidates,
+        iterations=options.planning_iterations,
+        topk=options.planning_topk,
+        momentum=options.planning_momentum,
+        keep_elites=options.planning_keep_elites,
+        noise_beta=options.planning_noise_beta,
+        initial_std=options.planning_initial_std,
+    )
+    return PETS(
+        model,
+        options.model_learning_rate,
+        weight_decays=options.layer_decays(),
+        planner=planner,
+        num_particles=options.planning_particles,
+        ts1=options.planning_propagation == "ts1",
+        reward_fn=in_env_units(reward_function(options.reward_fn, obs_dim=env.obs_dim), env, device),
+        termination_fn=in_env_units(termination_function(options.termination_fn, obs_dim=env.obs_dim), env, device),
+    )
+
+
+def in_env_units(function: TransitionFn | None, env: EnvSpec, device: torch.device) -> TransitionFn | None:
+    """A function of the environment's actions as one of the learner's, which lie in [-1, 1]."""
+    if function is None:
+        return None
+    known, (low, high) = function, (torch.tensor(bound, device=device) for bound in (env.low, env.high))
+    middle, half = (low + high) / 2, (high - low) / 2
+    return lambda obs, actions, next_obs: known(obs, torch.addcmul(middle, actions, half), next_obs)
+
+
+def train_pets(config: TrainConfig, **session_options: Unpack[SessionOptions]) -> TrainResult:
+    """Train as `config` says; see `SessionOptions` for the rest."""
+    options = cast("PETSConfig", config.options)
+    if options.reward_fn or options.termination_fn:  # what cannot be found is refused before any file is made
+        obs_dim = EnvSource(config.env_id, config.env_kwargs, session_options.get("env")).spec().obs_dim
+        reward_function(options.reward_fn, obs_dim=obs_dim)
+        termination_function(options.termination_fn, obs_dim=obs_dim)
+    with open_session(config, **session_options) as session:
+        algorithm = build_pets(options, session.spec, session.device)
+        collector = session.collector(PlanningExplorer(algorithm))
+        buffer = session.replay_buffer(options.buffer_capacity)
+        return session.train(algorithm, PETSLoop(collector, buffer, algorithm, options, seed=config.seed))
+
+
+SPEC = AlgorithmSpec("pets", PETSConfig, build_pets, train_pets, evaluate_checkpoint, predict_checkpoint)
