@@ -11,7 +11,8 @@ import pytest
 
 from rl_training.errors import CheckpointError
 from rl_training.experiment.checkpoint import load_checkpoint
-from rl_training.experiment.run import Run, latest_good_checkpoint, resolve_checkpoint, run_directory_of
+from rl_training.experiment.locate import latest_good_checkpoint, resolve_checkpoint, run_directory_of
+from rl_training.experiment.run import Run
 from run_helpers import Config, state
 
 

@@ -20,8 +20,10 @@ def centered_ranks(returns: Tensor) -> Tensor:
     if len(returns) < 2:
         return torch.zeros_like(returns)
     _, place, counts = torch.unique(returns, return_inverse=True, return_counts=True)
-    mean_ranks = counts.cumsum(0) - (counts + 1) / 2
-    return (mean_ranks / (len(returns) - 1) - 0.5)[place].to(returns.dtype)
+    sizes = counts.to(returns.dtype)
+    mean_ranks = sizes.cumsum(0) - (sizes + 1) / 2
+    ranks: Tensor = (mean_ranks / (len(returns) - 1) - 0.5)[place]
+    return ranks
 
 
 def es_gradient(perturbations: Tensor, positive_utilities: Tensor, negative_utilities: Tensor) -> Tensor:

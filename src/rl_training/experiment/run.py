@@ -1,4 +1,4 @@
-"""A run on disk: its configuration, its metrics, its checkpoints; and how to find the checkpoint that somebody means."""
+"""A run on disk: its configuration, its metrics, its checkpoints."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, did_you_mean
-from rl_training.experiment.checkpoint import CheckpointState, read_header, save_checkpoint, verify_checkpoint
+from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
+from rl_training.experiment.checkpoint import CheckpointState, read_header, save_checkpoint
 from rl_training.experiment.files import PARTIAL_SUFFIX, reason, write_text
+from rl_training.experiment.locate import step_files, step_of
 from rl_training.experiment.lock import RunLock
 from rl_training.experiment.metadata import append_resume, numeric_environment, read_metadata, run_metadata, write_metadata
 from rl_training.experiment.run_logger import MetricsSink, RunLogger
 
 logger = logging.getLogger(__name__)
 
-_STEP_FILE = re.compile(r"step_(\d{9,})\.safetensors")
 _ASIDE_SUFFIX = ".aside"
 
 
@@ -147,7 +147,7 @@ class Run:
 
     def checkpoints(self) -> list[Path]:
         """Newest first; the best policy is not among them."""
-        return _step_files(self.directory / "checkpoints")
+        return step_files(self.directory / "checkpoints")
 
     def close(self) -> None:
         """Write what waits and let others in; a second call does nothing."""
@@ -171,8 +171,8 @@ class Run:
     def _tidy(self, step: int, keep: int) -> None:
         """Failing to remove a file is no reason to stop a run."""
         folder = self.directory / "checkpoints"
-        past = [path for path in self.checkpoints() if _step_of(path) <= step]
-        for path in [path for path in self.checkpoints() if _step_of(path) > step]:
+        past = [path for path in self.checkpoints() if step_of(path) <= step]
+        for path in [path for path in self.checkpoints() if step_of(path) > step]:
             # the run went on from an earlier checkpoint: these are of a future that did not happen, but may be dear to someone
             logger.warning("%s: is later than the checkpoint just saved; set aside with the ending %s", path, _ASIDE_SUFFIX)
             with suppress(OSError):
@@ -184,45 +184,6 @@ class Run:
                 path.unlink()
 
 
-def latest_good_checkpoint(run_dir: str | Path, *, parts: Iterable[str] | None = None) -> tuple[Path, list[str]]:
-    """The newest checkpoint that verifies, and a line about each newer one that does not."""
-    folder = _checkpoint_folder(Path(run_dir))
-    parts = None if parts is None else tuple(parts)
-    skipped: list[str] = []
-    for path in _step_files(folder):
-        error = _damage(path, parts)
-        if error is None:
-            return path, skipped
-        skipped.append(str(error))
-    if skipped:
-        raise CheckpointError(f"{folder}: none of its {len(skipped)} checkpoints can be read:\n  " + "\n  ".join(skipped))
-    raise CheckpointError(f"{folder}: there is no checkpoint in it")
-
-
-def resolve_checkpoint(path: str | Path, *, parts: Iterable[str] | None = None) -> Path:
-    """The checkpoint meant by a file, a run directory or its `checkpoints` folder; `parts` of it have been verified."""
-    path = Path(path)
-    parts = None if parts is None else tuple(parts)
-    if path.is_dir():
-        found, skipped = latest_good_checkpoint(path, parts=parts)
-        for line in skipped:
-            logger.warning("skipped, an older checkpoint is used: %s", line)
-        return found
-    if not path.exists():
-        raise CheckpointError(f"{path}: there is no such file or folder{_near(path)}")
-    error = _damage(path, parts)
-    if error is not None:
-        good = next((other for other in _step_files(path.parent) if _damage(other, parts) is None), None)
-        raise CheckpointError(f"{error}. The newest good checkpoint beside it: {good}") if good else error
-    return path
-
-
-def run_directory_of(checkpoint: str | Path) -> Path | None:
-    """The run a checkpoint file lies in; None for one that was copied elsewhere."""
-    folder = Path(checkpoint).absolute().parent
-    return folder.parent if folder.name == "checkpoints" and (folder.parent / "config.yaml").is_file() else None
-
-
 def _best_score(path: Path) -> float:
     try:
         score = read_header(path).metadata.get("score") if path.exists() else None
@@ -230,14 +191,6 @@ def _best_score(path: Path) -> float:
         logger.warning("the best policy so far is lost: %s", error)
         return -math.inf
     return float(score) if isinstance(score, int | float) else -math.inf
-
-
-def _damage(path: Path, parts: tuple[str, ...] | None) -> CheckpointError | None:
-    try:
-        verify_checkpoint(path, parts=parts)
-    except CheckpointError as error:
-        return error
-    return None
 
 
 def _make_directory(config: RunConfig, suffix: str | None) -> Path:
@@ -264,38 +217,3 @@ def _make_directory(config: RunConfig, suffix: str | None) -> Path:
         else:
             return directory
     raise AssertionError("count ends never")
-
-
-def _step_of(path: Path) -> int:
-    match = _STEP_FILE.fullmatch(path.name)
-    return int(match[1]) if match else -1
-
-
-def _step_files(folder: Path) -> list[Path]:
-    try:
-        return sorted((path for path in folder.iterdir() if _step_of(path) >= 0), key=_step_of, reverse=True)
-    except OSError as error:
-        raise CheckpointError(f"{folder}: cannot be read: {reason(error)}") from error
-
-
-def _checkpoint_folder(directory: Path) -> Path:
-    if (directory / "checkpoints").is_dir():
-        return directory / "checkpoints"
-    if not directory.is_dir():
-        raise CheckpointError(f"{directory}: there is no such folder{_near(directory)}")
-    if directory.name != "checkpoints" and not _step_files(directory):
-        runs = sorted(path.parent.name for path in directory.glob("*/checkpoints"))
-        known = f"; it holds the runs {', '.join(runs[:10])}" if runs else ""
-        raise CheckpointError(f"{directory}: is neither a run directory nor a folder of checkpoints{known}")
-    return directory
-
-
-def _near(path: Path) -> str:
-    """A clause on what there is instead."""
-    parent = next((folder for folder in path.parents if folder.is_dir()), Path())
-    try:
-        entries = sorted(parent.iterdir())
-    except OSError:
-        return ""
-    names = [entry.name for entry in entries if entry.suffix == ".safetensors" or (entry / "checkpoints").is_dir()]
-    return f"; in {parent}{did_you_mean(path.name, names[-10:])}" if names else ""

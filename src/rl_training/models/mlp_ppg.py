@@ -131,7 +131,7 @@ class MLPPPGModel(ActorCritic):
         if self.shared:
             at_trunk = self.value_net.input_gradient(self.layers("value"), done.value_tape, d_values.unsqueeze(-1))
         self.policy_net.backward(
-            self.layers("policy"), self.gradient_layers("policy"), done.policy_tape, d_outputs, at_features=at_trunk
+            self.layers("policy"), self.gradient_layers("policy"), done.policy_tape, d_outputs, extra=at_trunk
         )
 
     @torch.no_grad()

@@ -14,8 +14,8 @@ from rl_training.envs.source import EnvSource
 from rl_training.errors import CheckpointError
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.experiment.config import TrainConfig
+from rl_training.experiment.locate import resolve_checkpoint
 from rl_training.experiment.registry import get_algorithm_spec
-from rl_training.experiment.run import resolve_checkpoint
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.opening import resolve_device
 from rl_training.types import EnvSpec

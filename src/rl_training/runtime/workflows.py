@@ -12,7 +12,7 @@ import numpy as np
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.registry import get_algorithm_spec
-from rl_training.experiment.run import resolve_checkpoint, run_directory_of
+from rl_training.experiment.locate import resolve_checkpoint, run_directory_of
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.policy import load_policy
 from rl_training.types import TrainResult

@@ -1,0 +1,100 @@
+"""Which checkpoint somebody means: by a file, a run directory or its folder of checkpoints."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from rl_training.errors import CheckpointError, did_you_mean
+from rl_training.experiment.checkpoint import verify_checkpoint
+from rl_training.experiment.files import reason
+
+logger = logging.getLogger(__name__)
+
+_STEP_FILE = re.compile(r"step_(\d{9,})\.safetensors")
+
+
+def latest_good_checkpoint(run_dir: str | Path, *, parts: Iterable[str] | None = None) -> tuple[Path, list[str]]:
+    """The newest checkpoint that verifies, and a line about each newer one that does not."""
+    folder = _checkpoint_folder(Path(run_dir))
+    parts = None if parts is None else tuple(parts)
+    skipped: list[str] = []
+    for path in step_files(folder):
+        error = _damage(path, parts)
+        if error is None:
+            return path, skipped
+        skipped.append(str(error))
+    if skipped:
+        raise CheckpointError(f"{folder}: none of its {len(skipped)} checkpoints can be read:\n  " + "\n  ".join(skipped))
+    raise CheckpointError(f"{folder}: there is no checkpoint in it")
+
+
+def resolve_checkpoint(path: str | Path, *, parts: Iterable[str] | None = None) -> Path:
+    """The checkpoint meant by a file, a run directory or its `checkpoints` folder; `parts` of it have been verified."""
+    path = Path(path)
+    parts = None if parts is None else tuple(parts)
+    if path.is_dir():
+        found, skipped = latest_good_checkpoint(path, parts=parts)
+        for line in skipped:
+            logger.warning("skipped, an older checkpoint is used: %s", line)
+        return found
+    if not path.exists():
+        raise CheckpointError(f"{path}: there is no such file or folder{_near(path)}")
+    error = _damage(path, parts)
+    if error is not None:
+        good = next((other for other in step_files(path.parent) if _damage(other, parts) is None), None)
+        raise CheckpointError(f"{error}. The newest good checkpoint beside it: {good}") if good else error
+    return path
+
+
+def run_directory_of(checkpoint: str | Path) -> Path | None:
+    """The run a checkpoint file lies in; None for one that was copied elsewhere."""
+    folder = Path(checkpoint).absolute().parent
+    return folder.parent if folder.name == "checkpoints" and (folder.parent / "config.yaml").is_file() else None
+
+
+def _damage(path: Path, parts: tuple[str, ...] | None) -> CheckpointError | None:
+    try:
+        verify_checkpoint(path, parts=parts)
+    except CheckpointError as error:
+        return error
+    return None
+
+
+def step_of(path: Path) -> int:
+    """The step in a checkpoint's name; -1 for any other file."""
+    match = _STEP_FILE.fullmatch(path.name)
+    return int(match[1]) if match else -1
+
+
+def step_files(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, newest first; the best policy is not among them."""
+    try:
+        return sorted((path for path in folder.iterdir() if step_of(path) >= 0), key=step_of, reverse=True)
+    except OSError as error:
+        raise CheckpointError(f"{folder}: cannot be read: {reason(error)}") from error
+
+
+def _checkpoint_folder(directory: Path) -> Path:
+    if (directory / "checkpoints").is_dir():
+        return directory / "checkpoints"
+    if not directory.is_dir():
+        raise CheckpointError(f"{directory}: there is no such folder{_near(directory)}")
+    if directory.name != "checkpoints" and not step_files(directory):
+        runs = sorted(path.parent.name for path in directory.glob("*/checkpoints"))
+        known = f"; it holds the runs {', '.join(runs[:10])}" if runs else ""
+        raise CheckpointError(f"{directory}: is neither a run directory nor a folder of checkpoints{known}")
+    return directory
+
+
+def _near(path: Path) -> str:
+    """A clause on what there is instead."""
+    parent = next((folder for folder in path.parents if folder.is_dir()), Path())
+    try:
+        entries = sorted(parent.iterdir())
+    except OSError:
+        return ""
+    names = [entry.name for entry in entries if entry.suffix == ".safetensors" or (entry / "checkpoints").is_dir()]
+    return f"; in {parent}{did_you_mean(path.name, names[-10:])}" if names else ""
