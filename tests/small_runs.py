@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.registry import get_algorithm_spec
@@ -53,7 +54,9 @@ def difference(a: Any, b: Any, path: str = "") -> str | None:
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         if len(a) != len(b):
             return f"{path}: lengths {len(a)} and {len(b)}"
-        return next((found for i, (x, y) in enumerate(zip(a, b, strict=True)) if (found := difference(x, y, f"{path}/{i}"))), None)
+        return next(
+            (found for i, (x, y) in enumerate(zip(a, b, strict=True)) if (found := difference(x, y, f"{path}/{i}"))), None
+        )
     if isinstance(a, torch.Tensor | np.ndarray):
         x, y = np.asarray(a), np.asarray(b)
         same = x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()

@@ -100,7 +100,9 @@ def test_the_loss_function_counts_the_selected_directions():
         "update": torch.tensor([0.6, 0.8]),
         "parameters": torch.tensor([3.0, 4.0]),
     }
-    by_index, by_count = (ars_loss(given | {"selected_directions": chosen}) for chosen in (torch.tensor([1, 0]), torch.tensor(2.0)))
+    by_index, by_count = (
+        ars_loss(given | {"selected_directions": chosen}) for chosen in (torch.tensor([1, 0]), torch.tensor(2.0))
+    )
     assert float(by_index["selected_directions"]) == float(by_count["selected_directions"]) == 2.0
     assert float(by_index["update_norm"]) == pytest.approx(1.0)
 

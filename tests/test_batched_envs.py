@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
+
 from rl_training.envs.batched import find_batched, make_batched, squared
 from rl_training.envs.source import EnvSource
 from rl_training.envs.vector import SyncEnvs, make_envs
@@ -128,7 +129,9 @@ def test_an_environment_that_is_not_exactly_gymnasiums_has_none(env):
     source = EnvSource(env=env)
     spec = source.spec()
     assert find_batched(source, spec, num_envs=2) is None
-    with pytest.raises(ConfigError, match=r"Acrobot-v1, CartPole-v0, CartPole-v1, MountainCarContinuous-v0, Pendulum-v1 have batched"):
+    with pytest.raises(
+        ConfigError, match=r"Acrobot-v1, CartPole-v0, CartPole-v1, MountainCarContinuous-v0, Pendulum-v1 have batched"
+    ):
         make_envs(source, spec, num_envs=2, backend="batched")
 
 

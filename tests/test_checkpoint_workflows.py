@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+
 from rl_training.errors import CheckpointError, EnvError, RunBusyError
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.experiment.run import Run

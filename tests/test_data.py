@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
+
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.rollout import explained_variance, generalized_advantages, minibatches
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer, RunningMoments
 
 
-def advantages(rewards, values, next_values, dones, cuts, gamma=0.5, gae_lambda=0.5):
+def advantages(rewards, values, next_values, dones, cuts, gamma=0.5, gae_lambda=0.5):  # noqa: PLR0917 (a row per column)
     columns = {
         name: torch.tensor(column, dtype=torch.float32).unsqueeze(-1)
         for name, column in {
@@ -139,8 +140,8 @@ def test_the_buffer_goes_on_from_its_state_bit_for_bit():
 def test_the_buffer_takes_no_more_than_its_columns():
     replay = ReplayBuffer(1000, obs_dim=17, action_dim=6, seed=0)
     assert replay.nbytes <= 1.05 * 1000 * 4 * (17 + 6 + 17 + 1 + 1 + 1)
-    replay.add({name: np.zeros((10, *shape), np.float32) for name, shape in
-                {"obs": (17,), "actions": (6,), "next_obs": (17,), "rewards": (), "dones": (), "cuts": ()}.items()})  # fmt: skip
+    shapes = {"obs": (17,), "actions": (6,), "next_obs": (17,), "rewards": (), "dones": (), "cuts": ()}
+    replay.add({name: np.zeros((10, *shape), np.float32) for name, shape in shapes.items()})
     assert replay.state_dict()["rows"].untyped_storage().data_ptr() == replay._rows.untyped_storage().data_ptr()
 
 

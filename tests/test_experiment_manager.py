@@ -1,10 +1,11 @@
 """The registry and the experiment manager."""
 
 import pytest
+
 from rl_training.experiment import get_algorithm_spec, list_algorithm_specs
 from rl_training.experiment.default_manager import DefaultExperimentManager
-from rl_training.options import algorithm_names as option_names
 from rl_training.experiment.registry import algorithm_names
+from rl_training.options import algorithm_names as option_names
 from small_runs import ALGORITHMS, StopAt, small_config, state_difference, train
 
 

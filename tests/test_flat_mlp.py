@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+
 from rl_training.algorithms.optim import Adam, clip_gradients, polyak_update
 from rl_training.models.flat_mlp import FlatMLP, MLPLayout
 
@@ -107,7 +108,7 @@ def test_adam_without_the_fused_kernel_takes_the_same_steps():
     for gradient in gradients:
         one.step([gradient.clone()])
         for count in other.steps:
-            count += 1
+            count.add_(1)
         other._plain_step([gradient.clone()])
     torch.testing.assert_close(fused, plain)
 

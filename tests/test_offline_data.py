@@ -6,10 +6,12 @@ import torch
 
 from offline_helpers import arrays, recorded
 from rl_training.data import minari_files
-from rl_training.data.dataset_files import write_npz
+from rl_training.data.dataset_files import read_npz, write_npz
+from rl_training.data.dataset_report import inspect_data
 from rl_training.envs.source import EnvSource
 from rl_training.errors import CheckpointError, ConfigError, DatasetError, MissingExtraError
 from rl_training.options.rlpd import RLPDConfig
+from rl_training.resources import find_packaged_asset
 from rl_training.runtime.offline_data import load_offline_data
 from rl_training.runtime.workflows import resume_training
 from small_runs import small_config, train
@@ -130,3 +132,13 @@ def test_a_run_goes_on_only_with_the_data_it_was_begun_on(tmp_path):
     path.unlink()
     write_npz(path, recorded(90))
     assert resume_training(first.run_dir, total_timesteps=60).metrics["global_step"] == 60
+
+
+@pytest.mark.parametrize(("name", "mean_return"), [("medium", -620.6), ("expert", -165.3)])
+def test_the_packaged_recordings_are_small_whole_and_as_good_as_said(name, mean_return):
+    path = find_packaged_asset(f"data/pendulum-{name}.npz")
+    assert path.stat().st_size < 1_000_000
+    report = inspect_data(read_npz(path), EnvSource("Pendulum-v1").spec())
+    assert report.rows == 10_000
+    assert report.returns.mean() == pytest.approx(mean_return, abs=0.1)
+    assert report.warnings == []

@@ -154,7 +154,6 @@ def test_early_stopping_without_patience_and_target_would_never_stop():
 @pytest.mark.parametrize(
     ("kwargs", "keys"),
     [
-        ({"learning_starts": 101, "buffer_capacity": 100, "batch_size": 1}, "learning_starts, buffer_capacity: "),
         ({"batch_size": 101, "buffer_capacity": 100, "learning_starts": 0}, "batch_size, buffer_capacity: "),
         ({"critic_subset_size": 3}, "critic_subset_size, num_critics: "),
         ({"alpha_schedule": "linear"}, "alpha, alpha_schedule: "),

@@ -5,10 +5,18 @@ import subprocess
 import sys
 
 import pytest
+
 import rl_training
 from rl_training.experiment.registry import algorithm_names
 
-PACKAGES = ["rl_training", "rl_training.api", "rl_training.algorithms", "rl_training.models", "rl_training.data", "rl_training.experiment"]
+PACKAGES = [
+    "rl_training",
+    "rl_training.api",
+    "rl_training.algorithms",
+    "rl_training.models",
+    "rl_training.data",
+    "rl_training.experiment",
+]
 CLASS_NAMES = {"openai_es": "OpenAIES"}
 
 

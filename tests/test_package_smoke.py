@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from conftest import REPOSITORY
 from rl_training.cli import load_config
 from rl_training.experiment.registry import algorithm_names

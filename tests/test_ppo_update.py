@@ -5,12 +5,13 @@ import math
 
 import pytest
 import torch
+from torch.distributions import Categorical as TorchCategorical
+from torch.distributions import Independent, Normal
+
 from rl_training.algorithms.ppo import PPO, normalized, ppo_loss, ppo_loss_gradients
 from rl_training.models.heads import Categorical, DiagonalGaussian
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.normalizer import ObservationNormalizer
-from torch.distributions import Categorical as TorchCategorical
-from torch.distributions import Independent, Normal
 
 COEFFICIENTS = {"clip_coef": 0.2, "ent_coef": 0.1, "vf_coef": 0.5}
 

@@ -5,6 +5,7 @@ import logging
 import gymnasium as gym
 import numpy as np
 import pytest
+
 import rl_training
 from rl_training import PPO, SAC
 from rl_training.errors import ConfigError, EnvError, UnsupportedSpace
@@ -158,6 +159,6 @@ def test_prediction_reads_no_file(tmp_path):
 
 def test_a_wrong_action_space_is_refused_before_any_file_is_made(tmp_path):
     agent = SAC("CartPole-v1", output_dir=tmp_path / "runs")
-    with pytest.raises(UnsupportedSpace, match="Discrete.*ppo"):
+    with pytest.raises(UnsupportedSpace, match=r"Discrete.*ppo"):
         agent.learn()
     assert not (tmp_path / "runs").exists()

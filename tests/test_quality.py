@@ -5,6 +5,7 @@ import sys
 from importlib.util import find_spec
 
 import pytest
+
 from conftest import REPOSITORY
 
 

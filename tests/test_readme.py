@@ -6,10 +6,11 @@ import subprocess
 import sys
 
 import pytest
+
 from conftest import REPOSITORY
 
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (REPOSITORY / "README.md").read_text(), re.M | re.S)
-TARGETS = re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), re.M)
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (REPOSITORY / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+TARGETS = re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
 
 
 def test_there_are_blocks_and_all_are_of_a_kind_that_is_run():

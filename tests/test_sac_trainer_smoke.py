@@ -1,6 +1,7 @@
 """train_sac from configuration to files on disk, and that it learns."""
 
 import pytest
+
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.experiment.yaml_loader import load_config_file
 from rl_training.resources import find_preset

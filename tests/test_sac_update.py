@@ -5,9 +5,10 @@ import math
 
 import pytest
 import torch
+from torch.distributions import Normal
+
 from rl_training.algorithms.sac import SAC, actor_loss, actor_loss_gradient, critic_loss, critic_loss_gradient, sac_loss
 from rl_training.models.mlp_sac import MLPSACModel
-from torch.distributions import Normal
 
 
 def batch_of(rows=32, obs_dim=3, action_dim=2):

@@ -23,7 +23,7 @@ class Clock(Callback):
         self.begin: tuple[int, float] | None = None
         self.end = (0, 0.0)
 
-    def on_collect_end(self, trainer, result) -> None:
+    def on_collect_end(self, trainer, result) -> None:  # noqa: ARG002
         self.end = (trainer.global_step, time.perf_counter())
         if self.begin is None and trainer.global_step >= self.skip:
             self.begin = self.end

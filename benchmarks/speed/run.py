@@ -86,7 +86,8 @@ def measure(row: Row, *, threads: int, repeats: int, peer: Path) -> None:
     }
     path = HERE / "results" / f"{row.name}_{threads}t.json"
     path.write_text(json.dumps(record, indent=1) + "\n")
-    print(f"{row.title}, {threads} thread(s): {record['ratio_median']:.2f}x ({record['ratio_min']:.2f} to {record['ratio_max']:.2f})")
+    spread = f"{record['ratio_min']:.2f} to {record['ratio_max']:.2f}"
+    print(f"{row.title}, {threads} thread(s): {record['ratio_median']:.2f}x ({spread})")
 
 
 def library_versions() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.runtime.workflows import resume_training
 from small_runs import ALGORITHMS, NAMES, StopAt, history, small_config, state_difference, train

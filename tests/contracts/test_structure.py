@@ -6,6 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+
 import rl_training
 
 SOURCE = Path(rl_training.__file__).parent
@@ -51,7 +52,7 @@ def imported_layers(path):
             names = [alias.name for alias in node.names]
         for name in names:
             if name.split(".")[0] == "rl_training":
-                yield (name.split(".") + ["__init__"])[1]
+                yield [*name.split("."), "__init__"][1]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -68,7 +69,7 @@ def test_algorithms_and_models_know_tensors_only():
     for path in (SOURCE / "algorithms").glob("*.py"), (SOURCE / "models").glob("*.py"):
         for file in path:
             text = file.read_text()
-            assert not re.search(r"^\s*(import|from) (gymnasium|json|os|pathlib|time)\b", text, re.M), file
+            assert not re.search(r"^\s*(import|from) (gymnasium|json|os|pathlib|time)\b", text, re.MULTILINE), file
 
 
 def bodies(path):

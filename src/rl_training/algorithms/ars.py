@@ -1,4 +1,4 @@
-"""Augmented Random Search (Mania et al., 2018, arXiv:1803.07055): V1, or V2 with an observation filter; "-t" with top directions."""
+"""Augmented Random Search (Mania et al., 2018, arXiv:1803.07055), V1 and V2, with all or the top directions."""
 
 from __future__ import annotations
 

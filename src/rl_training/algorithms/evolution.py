@@ -47,7 +47,7 @@ class EvolutionAlgorithm(Algorithm):
 
 
 def search_metrics(batch: Mapping[str, Tensor]) -> Metrics:
-    """What is worth telling of one update by `positive_returns, negative_returns, utilities, reward_std, update, parameters`."""
+    """What to tell of one update, from `positive_returns, negative_returns, utilities, reward_std, update, parameters`."""
     return {
         "reward_std": batch["reward_std"].mean(),
         "utility_mean": batch["utilities"].mean(),

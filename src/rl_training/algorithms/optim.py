@@ -38,7 +38,7 @@ class Adam:
     def step(self, gradients: Sequence[Tensor]) -> None:
         """Descend along `gradients`, one per parameter."""
         for count in self.steps:
-            count += 1
+            count.add_(1)
         if hasattr(torch, "_fused_adam_"):
             self._fused_step(list(gradients))
         else:

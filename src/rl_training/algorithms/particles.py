@@ -51,14 +51,14 @@ class ParticleReturns:
         reward_fn: TransitionFn | None = None,
         termination_fn: TransitionFn | None = None,
         generator: torch.Generator | None = None,
-        max_rows: int = 8_192,
+        max_rows: int = 512,
     ) -> None:
         self.members: MemberModel = Simulator(model) if isinstance(model, MLPMOPOEnsembleModel) else AnyEnsemble(model)
         # every member has as many particles as the others
         self.particles = -(-num_particles // self.members.num_members) * self.members.num_members
         self.obs, self.ts1, self.generator = obs, ts1, generator
         self.reward_fn, self.termination_fn = reward_fn, termination_fn
-        # more rows than this at once only cost memory
+        # what a member does at once: its activations then stay in the cache, and memory does not grow with the starts
         self.max_plans = max(1, max_rows * self.members.num_members // self.particles)
 
     @torch.no_grad()

@@ -15,7 +15,9 @@ from rl_training.models.normalizer import ObservationNormalizer, RewardNormalize
 from rl_training.types import Batch, Metrics, UpdateResult
 
 
-def ppo_loss(minibatch: Mapping[str, Tensor], *, clip_coef: float, ent_coef: float, vf_coef: float, clip_value: bool = False) -> Metrics:
+def ppo_loss(
+    minibatch: Mapping[str, Tensor], *, clip_coef: float, ent_coef: float, vf_coef: float, clip_value: bool = False
+) -> Metrics:
     """Clipped surrogate, value regression and entropy bonus, from `logprobs, new_logprobs, advantages, returns,
     new_values, entropy` (and the old `values` where the value loss is clipped too)."""
     advantages, returns, values = minibatch["advantages"], minibatch["returns"], minibatch["new_values"]
@@ -91,7 +93,11 @@ class PPO(OnPolicyAlgorithm):
         self.policy: Any = policy
         self.learning_rate = learning_rate
         self.clip_coef, self.ent_coef, self.vf_coef = clip_coef, ent_coef, vf_coef
-        self.max_grad_norm, self.normalize_advantages, self.clip_value_loss = max_grad_norm, normalize_advantages, clip_value_loss
+        self.max_grad_norm, self.normalize_advantages, self.clip_value_loss = (
+            max_grad_norm,
+            normalize_advantages,
+            clip_value_loss,
+        )
         self.parameters = list(policy.parameters())
         self.optimizer = Adam(self.parameters, learning_rate=learning_rate, eps=adam_eps)
         self.explicit = isinstance(policy, ActorCritic)

@@ -32,7 +32,9 @@ def actor_loss(q_values: Tensor, logprobs: Tensor, alpha: float | Tensor, *, pes
     return {"actor_loss": entropy_term - q.mean(), "entropy_term": entropy_term}
 
 
-def actor_loss_gradient(q_values: Tensor, logprobs: Tensor, alpha: float | Tensor, *, pessimistic: bool = True) -> tuple[Tensor, Tensor]:
+def actor_loss_gradient(
+    q_values: Tensor, logprobs: Tensor, alpha: float | Tensor, *, pessimistic: bool = True
+) -> tuple[Tensor, Tensor]:
     """d actor_loss / d q_values and / d logprobs."""
     rows = q_values.shape[-1]
     if pessimistic:

@@ -14,8 +14,8 @@ from rl_training.envs.source import EnvSource
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.checkpoint import load_checkpoint, read_header
 from rl_training.experiment.config import TrainConfig
-from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.experiment.locate import resolve_checkpoint, run_directory_of
+from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.policy import Policy, load_policy
 from rl_training.types import TrainResult

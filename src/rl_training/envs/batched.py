@@ -77,8 +77,8 @@ class BatchedEnvs(ABC):
         self._elapsed[index] = elapsed
         return self._told(done, elapsed)
 
-    def close(self) -> None:
-        """There is nothing to close."""
+    def close(self) -> None:  # noqa: B027 (there is nothing to close)
+        """Nothing is open."""
 
     def _told(self, done: Outcome, elapsed: np.ndarray) -> Transitions:
         truncated = np.zeros(len(elapsed), dtype=bool) if self._limit is None else elapsed >= self._limit
@@ -104,7 +104,8 @@ class BatchedEnvs(ABC):
 def squared(x: np.ndarray) -> np.ndarray:
     """What `scalar ** 2` gives for each number: the C library's pow, which is not x·x in one case of a thousand."""
     if _power_is_pow(x.dtype):
-        return np.power(x, _twos(x.shape, x.dtype))  # a scalar exponent would be turned into x·x
+        powers: np.ndarray = np.power(x, _twos(x.shape, x.dtype))  # a scalar exponent would be turned into x·x
+        return powers
     return np.array([number**2 for number in x.ravel()], dtype=x.dtype).reshape(x.shape)
 
 
@@ -176,5 +177,3 @@ def _layers(env: gym.Env[Any, Any]) -> list[gym.Env[Any, Any]]:
     while isinstance(layers[-1], gym.Wrapper):
         layers.append(layers[-1].env)
     return layers
-
-

@@ -19,7 +19,7 @@ class BatchedCartPole(BatchedEnvs):
 
     def advance(self, state: np.ndarray, actions: np.ndarray, elapsed: np.ndarray) -> Outcome:  # noqa: ARG002
         core = self.core
-        x, x_dot, theta, theta_dot = state
+        _, _, theta, theta_dot = state
         force = np.where(actions == 1, core.force_mag, -core.force_mag)
         cosine, sine = np.cos(theta), np.sin(theta)
         temp = (force + core.polemass_length * np.square(theta_dot) * sine) / core.total_mass
@@ -34,10 +34,10 @@ class BatchedCartPole(BatchedEnvs):
         fell = (np.abs(new[0]) > core.x_threshold) | (np.abs(new[2]) > core.theta_threshold_radians)
         if core._sutton_barto_reward:
             return Outcome(new, np.where(fell, -1.0, 0.0), fell)
-        return Outcome(new, np.ones(len(x)), fell)
+        return Outcome(new, np.ones(len(theta)), fell)
 
     def observe(self, state: np.ndarray) -> np.ndarray:
-        return state.T.astype(np.float32, order="C")
+        return np.ascontiguousarray(state.T, dtype=np.float32)
 
 
 class BatchedPendulum(BatchedEnvs):
@@ -93,4 +93,4 @@ class BatchedMountainCarContinuous(BatchedEnvs):
         return Outcome(np.stack([position, velocity]).astype(np.float64), rewards, there)
 
     def observe(self, state: np.ndarray) -> np.ndarray:
-        return state.T.astype(np.float32, order="C")
+        return np.ascontiguousarray(state.T, dtype=np.float32)

@@ -71,7 +71,9 @@ class MLPActorCritic(ActorCritic):
         return ActorCriticPass(head, values.squeeze(-1), policy_tape, value_tape)
 
     @torch.no_grad()
-    def backward(self, done: ActorCriticPass, actions: Tensor, *, d_logprobs: Tensor, d_entropy: Tensor, d_values: Tensor) -> None:
+    def backward(
+        self, done: ActorCriticPass, actions: Tensor, *, d_logprobs: Tensor, d_entropy: Tensor, d_values: Tensor
+    ) -> None:
         """Fill `gradient` from the gradients at log-probabilities, entropies and values."""
         d_outputs = self._through_head(done.distribution.output_gradient(actions, d_logprobs, d_entropy))
         self.policy_net.backward(self.layers("policy"), self.gradient_layers("policy"), done.policy_tape, d_outputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rl_training.models.flat_mlp import as_rows
+
 FEW_PRODUCTS = 400  # a batched product of fewer per matrix is done by a plain loop, six times slower than padding costs
 
 
@@ -43,7 +45,7 @@ class MLPARSModel(nn.Module):
         self.obs_dim, self.action_dim, self.discrete = obs_dim, action_dim, discrete
         self.bias = bool(hidden_sizes) if bias is None else bias
         sizes = (obs_dim, *hidden_sizes, action_dim)
-        self.shapes = list(zip(sizes[:-1], sizes[1:], strict=True))
+        self.shapes = list(pairwise(sizes))
         self.num_parameters = sum(math.prod(shape) + self.bias * shape[1] for shape in self.shapes)
         self.flat = nn.Parameter(torch.zeros(self.num_parameters), requires_grad=False)
         if initial == "normc" or (initial == "auto" and hidden_sizes):
@@ -85,7 +87,7 @@ class MLPARSModel(nn.Module):
         layers, start = [], 0
         for n_in, n_out in self.shapes:
             end = start + n_in * n_out
-            weight, bias = vectors[..., start:end].unflatten(-1, (n_in, n_out)), None
+            weight, bias = vectors[..., start:end].view(*members, n_in, n_out), None
             if self.bias:
                 start, end = end, end + n_out
                 bias = vectors[..., start:end].unsqueeze(-2) if members else vectors[start:end]

@@ -19,7 +19,9 @@ class EvolutionOptions(CommonOptions):
     )
     batched_envs: bool = option(True, "Use the batched environments where there are some; the numbers are the same.")
     population_envs: int | None = option(
-        None, "Environments that evaluate the population; none means one per episode, at most 64 where they are not batched.", ge=1
+        None,
+        "Environments that evaluate the population; none means one per episode, at most 64 where they are not batched.",
+        ge=1,
     )
     eval_interval: int = option(50_000, "Environment steps between two evaluations.", ge=1)
 

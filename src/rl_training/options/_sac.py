@@ -1,4 +1,4 @@
-"""Settings of the soft actor-critic learner itself, wherever its batches come from (SAC, RLPD, CQL)."""
+"""Settings of the soft actor-critic learner itself, wherever its batches come from (SAC, RLPD, CQL, MOPO)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ from pydantic import Field
 from rl_training.options.base import CommonOptions, HiddenSizes, Problem, Schedule, option
 
 
-class SACLearnerOptions(CommonOptions):
-    """Networks, step sizes and temperature."""
+class SACPolicyOptions(CommonOptions):
+    """Networks and temperature. Step sizes are below: MOPO, which trains a model as well, has names of its own for them."""
 
-    schedulable: ClassVar[tuple[str, ...]] = ("learning_rate", "alpha")
+    schedulable: ClassVar[tuple[str, ...]] = ("alpha",)
 
     hidden_sizes: HiddenSizes = option((256, 256), "Width of each hidden layer of actor and critics.")
     activation: Literal["tanh", "relu"] = option("relu", "Nonlinearity of the hidden layers.")
-    learning_rate: float = option(3e-4, "Adam's step size, for the critics and whatever has no rate of its own.", gt=0)
-    actor_learning_rate: float | None = option(None, "The actor's own step size; none means learning_rate.", gt=0)
-    alpha_learning_rate: float | None = option(None, "The step size of an automatic alpha; none means learning_rate.", gt=0)
     alpha: Annotated[float, Field(ge=0)] | Literal["auto"] = option("auto", "Weight of the entropy; auto learns it.")
     initial_alpha: float = option(1.0, "Where an automatic alpha begins.", gt=0)
     target_entropy: float | Literal["auto"] = option(
@@ -41,3 +38,13 @@ class SACLearnerOptions(CommonOptions):
         if self.alpha == "auto" and self.alpha_schedule is not None:
             text = "alpha is auto, so it learns its own course; give a number for alpha to schedule it"
             yield Problem(("alpha", "alpha_schedule"), text)
+
+
+class SACLearnerOptions(SACPolicyOptions):
+    """The same with step sizes."""
+
+    schedulable: ClassVar[tuple[str, ...]] = ("learning_rate", "alpha")
+
+    learning_rate: float = option(3e-4, "Adam's step size, for the critics and whatever has no rate of its own.", gt=0)
+    actor_learning_rate: float | None = option(None, "The actor's own step size; none means learning_rate.", gt=0)
+    alpha_learning_rate: float | None = option(None, "The step size of an automatic alpha; none means learning_rate.", gt=0)

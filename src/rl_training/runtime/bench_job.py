@@ -103,8 +103,8 @@ def _last_name(run_dir: Path) -> str | None:
 
 def _newest_checkpoint(run_dir: Path) -> Path | None:
     """The newest good one; None where there is none, and then the run's directory is out of the way."""
-    from rl_training.experiment.lock import RunLock
     from rl_training.experiment.locate import latest_good_checkpoint
+    from rl_training.experiment.lock import RunLock
 
     if not run_dir.exists():
         return None

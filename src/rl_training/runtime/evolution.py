@@ -12,7 +12,7 @@ import torch
 from rl_training.algorithms.evolution import EvolutionAlgorithm
 from rl_training.errors import EnvError, NumericsError
 from rl_training.options._evolution import EvolutionOptions
-from rl_training.runtime.population import Fitness, Generation
+from rl_training.runtime.population import Filter, Fitness, Generation
 from rl_training.types import Collected, State, Stateful, UpdateResult
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class EvolutionLoop:
         generation = self._generation()
         fitness = self.evaluate(generation, range(self.options.num_directions))
         if np.isnan(fitness.returns).any(axis=(1, 2)).all():
-            raise EnvError(f"generation {self.number}: every direction met a number that is not finite; there is nothing to learn")
+            raise EnvError(f"generation {self.number}: every direction met a number that is not finite")
         self._under_way = generation, fitness
         finite = np.isfinite(fitness.returns)
         steps = int(fitness.lengths.sum())
@@ -83,7 +83,6 @@ class EvolutionLoop:
             raise NumericsError(f"generation {self.number}: the policy has parameters that are not finite")
         normalizer = algorithm.observation_normalizer
         shown = None if normalizer is None else normalizer.shift_and_scale
-        shift, scale = (None, None) if shown is None else (part.numpy() for part in shown)
         cap = None
         if options.episode_cap is not None and self.mean_length is not None:
             cap = max(1, round(options.episode_cap * self.mean_length))
@@ -95,9 +94,7 @@ class EvolutionLoop:
             episodes=options.episodes_per_direction,
             action_noise=self.action_noise,
             max_steps=cap,
-            shift=shift,
-            scale=scale,
-            clip=np.inf if normalizer is None else normalizer.clip,
+            filter=Filter(shown[0].numpy(), shown[1].numpy(), normalizer.clip) if normalizer and shown else None,
             wants_moments=normalizer is not None,
         )
 
@@ -115,7 +112,7 @@ class EvolutionLoop:
             return
         count = int(fitness.lengths.sum())
         distance, square = fitness.sums.sum(axis=0) / count
-        mean = distance if generation.shift is None else distance + generation.shift
+        mean = distance if generation.filter is None else distance + generation.filter.shift
         var = np.maximum(square - distance * distance, 0.0)
         self.algorithm.observe(mean=torch.from_numpy(mean), var=torch.from_numpy(var), count=count)
 

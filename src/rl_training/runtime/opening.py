@@ -91,7 +91,9 @@ def _training_envs(config: TrainConfig, source: EnvSource, spec: EnvSpec) -> Env
 def require_algorithm_fits(config: TrainConfig, spec: EnvSpec) -> None:
     """UnsupportedSpace when the algorithm cannot take the environment's actions, naming those that can."""
     options = config.options
-    others = [name for name in algorithm_names() if getattr(load_options_class(name), "discrete" if spec.discrete else "continuous")]
+    others = [
+        name for name in algorithm_names() if getattr(load_options_class(name), "discrete" if spec.discrete else "continuous")
+    ]
     require_actions(spec, algo=config.algo, discrete=options.discrete, continuous=options.continuous, alternatives=others)
     if config.execution_backend == "ray":
         raise ConfigError(f"execution_backend: {config.algo} runs on 'local_sync' or 'local_async', not on 'ray'")
@@ -103,7 +105,9 @@ def require_same_task(config: TrainConfig, spec: EnvSpec, saved: CheckpointState
     if algo != config.algo:
         raise CheckpointError(f"the checkpoint is of {algo!r}, the configuration of {config.algo!r}")
     if not saved.trainer_state:
-        raise CheckpointError("the checkpoint holds only a policy; training goes on from one of the step_* checkpoints beside it")
+        raise CheckpointError(
+            "the checkpoint holds only a policy; training goes on from one of the step_* checkpoints beside it"
+        )
     was = EnvSpec.from_dict(saved.metadata["env_spec"])
     if was != spec:
         raise CheckpointError(f"the checkpoint is of an environment with other spaces: {was} then, {spec} now")
@@ -144,14 +148,13 @@ def resolve_device(name: str) -> torch.device:
 
 def _open_run(config: TrainConfig, given: SessionOptions) -> Run:
     saved, run_dir = given.get("checkpoint_state"), given.get("run_dir")
-    if run_dir is None:
-        run = Run.create(config, suffix=given.get("run_suffix"))
-    else:
-        run = Run.open(run_dir)
+    run = Run.create(config, suffix=given.get("run_suffix")) if run_dir is None else Run.open(run_dir)
     if saved is not None:
         differences = environment_differences(saved.metadata.get("environment", {}), numeric_environment())
         for difference in differences:
             log.warning("resuming may not be exact: %s", difference)
-        changes = {name: [saved.config.get(name), value] for name, value in config.to_dict().items() if saved.config.get(name) != value}
+        changes = {
+            name: [saved.config.get(name), value] for name, value in config.to_dict().items() if saved.config.get(name) != value
+        }
         run.note_resume(config, step=saved.trainer_state["progress"]["global_step"], changes=changes, differences=differences)
     return run

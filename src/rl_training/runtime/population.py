@@ -24,6 +24,14 @@ CACHE_BYTES = 2 << 20  # of parameters evaluated together; much more than the se
 NOISE_STEPS = 128  # action noise is drawn for as many steps at a time
 
 
+class Filter(NamedTuple):
+    """How observations are shown to the policies of a whole generation."""
+
+    shift: np.ndarray  # [obs_dim] float32
+    scale: np.ndarray  # [obs_dim] float32
+    clip: float
+
+
 @dataclass(frozen=True, slots=True)
 class Generation:
     """All that decides what a generation's episodes are, but for the environment."""
@@ -35,10 +43,8 @@ class Generation:
     episodes: int = 1  # for each sign of a direction
     action_noise: float = 0.0
     max_steps: int | None = None
-    shift: np.ndarray | None = None  # [obs_dim] float32, of the observation filter; None where there is none
-    scale: np.ndarray | None = None
-    clip: float = np.inf
-    wants_moments: bool = False
+    filter: Filter | None = None
+    wants_moments: bool = False  # of the observations, for the next generation's filter
 
     def perturbation(self, direction: int) -> np.ndarray:
         """Anybody can make it from these few numbers, so it need not be sent."""
@@ -149,17 +155,12 @@ class _Share:
 
     def _act(self) -> np.ndarray:
         """The learner's actions for the rows under way, from the observations as the filter shows them."""
-        generation, inputs, distance = self.generation, self.inputs, self.obs
-        if generation.shift is not None:
-            distance = distance - generation.shift
-            scaled = np.multiply(distance, generation.scale, out=inputs if self.everywhere else None)
-            np.maximum(scaled, -generation.clip, out=scaled)
-            np.minimum(scaled, generation.clip, out=scaled)
-            if not self.everywhere:
-                inputs[self.where] = scaled
-        else:
-            inputs[self.where] = distance
-        if generation.wants_moments:
+        distance = shown = self.obs
+        if (how := self.generation.filter) is not None:
+            distance = self.obs - how.shift
+            shown = np.minimum(np.maximum(distance * how.scale, -how.clip), how.clip)
+        self.inputs[slice(None) if self.everywhere else self.where] = shown
+        if self.generation.wants_moments:
             self.seen[0] += distance
             self.seen[1] += distance * distance
         actions = self.policies.act().flatten(0, 1).numpy()

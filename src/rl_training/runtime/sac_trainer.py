@@ -11,7 +11,7 @@ from rl_training.algorithms.sac import SAC
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.registry import AlgorithmSpec
 from rl_training.models.mlp_sac import MLPSACModel
-from rl_training.options._sac import SACLearnerOptions
+from rl_training.options._sac import SACLearnerOptions, SACPolicyOptions
 from rl_training.options.sac import SACConfig
 from rl_training.runtime.loops import OffPolicyLoop
 from rl_training.runtime.opening import SessionOptions, open_session
@@ -19,25 +19,30 @@ from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoin
 from rl_training.types import EnvSpec, TrainResult
 
 
-class SACSettings(TypedDict):
-    """Arguments of `SAC`, by name."""
+class SACPolicySettings(TypedDict):
+    """Arguments of `SAC` but for its step sizes, by name."""
 
-    learning_rate: float
     gamma: float
     alpha: float | str
     tau: float
-    actor_learning_rate: float | None
-    alpha_learning_rate: float | None
     initial_alpha: float
     target_entropy: float | None
     critic_subset_size: int | None
+
+
+class SACSettings(SACPolicySettings):
+    """Arguments of `SAC`, by name."""
+
+    learning_rate: float
+    actor_learning_rate: float | None
+    alpha_learning_rate: float | None
 
 
 def build_sac(options: SACConfig, env: EnvSpec, device: torch.device) -> SAC:
     return SAC(sac_model(options, env, device), **sac_settings(options))
 
 
-def sac_model(options: SACLearnerOptions, env: EnvSpec, device: torch.device) -> MLPSACModel:
+def sac_model(options: SACPolicyOptions, env: EnvSpec, device: torch.device) -> MLPSACModel:
     """The networks of SAC and its kin."""
     return MLPSACModel(
         env.obs_dim,
@@ -49,18 +54,25 @@ def sac_model(options: SACLearnerOptions, env: EnvSpec, device: torch.device) ->
     ).to(device)
 
 
-def sac_settings(options: SACLearnerOptions) -> SACSettings:
-    """The learner's arguments that SAC and its kin share."""
+def sac_policy_settings(options: SACPolicyOptions) -> SACPolicySettings:
+    """The learner's arguments that SAC and its kin share, step sizes apart."""
     return {
-        "learning_rate": options.learning_rate,
         "gamma": options.gamma,
         "alpha": options.alpha,
         "tau": options.tau,
-        "actor_learning_rate": options.actor_learning_rate,
-        "alpha_learning_rate": options.alpha_learning_rate,
         "initial_alpha": options.initial_alpha,
         "target_entropy": None if options.target_entropy == "auto" else options.target_entropy,
         "critic_subset_size": options.critic_subset_size,
+    }
+
+
+def sac_settings(options: SACLearnerOptions) -> SACSettings:
+    """The same with the step sizes of those that call them as SAC does."""
+    return {
+        **sac_policy_settings(options),
+        "learning_rate": options.learning_rate,
+        "actor_learning_rate": options.actor_learning_rate,
+        "alpha_learning_rate": options.alpha_learning_rate,
     }
 
 

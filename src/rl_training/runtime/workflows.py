@@ -11,8 +11,8 @@ import numpy as np
 
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.experiment.config import TrainConfig
-from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.experiment.locate import resolve_checkpoint, run_directory_of
+from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.policy import load_policy
 from rl_training.types import TrainResult
@@ -20,7 +20,9 @@ from rl_training.types import TrainResult
 log = logging.getLogger(__name__)
 
 
-def evaluate_checkpoint(path: str | Path, *, num_episodes: int | None = None, device: str = "auto", env: Any = None) -> dict[str, Any]:
+def evaluate_checkpoint(
+    path: str | Path, *, num_episodes: int | None = None, device: str = "auto", env: Any = None
+) -> dict[str, Any]:
     """Mean and spread of returns of a saved policy, on episodes of the evaluation stream."""
     return load_policy(path, device=device).evaluate(num_episodes=num_episodes, env=env)
 
