@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.classic_control import PendulumEnv
+from gymnasium.wrappers import TimeLimit
 
 from offline_helpers import arrays, recorded
 from rl_training.data import minari_files
@@ -142,3 +144,10 @@ def test_the_packaged_recordings_are_small_whole_and_as_good_as_said(name, mean_
     assert report.rows == 10_000
     assert report.returns.mean() == pytest.approx(mean_return, abs=0.1)
     assert report.warnings == []
+
+
+def test_random_behaviour_comes_from_an_environment_object_too(tmp_path):
+    env = TimeLimit(PendulumEnv(), 30)  # no spec says how to make another
+    result = train(small_config("rlpd", tmp_path, env_kwargs={}, num_envs=1, total_timesteps=40), env=env)
+    assert result.metrics["offline_dataset_size"] == 90
+    assert result.metrics["eval_return_mean"] < 0

@@ -6,7 +6,10 @@ from offline_helpers import recorded
 from rl_training.data.dataset_files import write_npz
 from rl_training.errors import UnsupportedSpace
 from rl_training.experiment.checkpoint import load_checkpoint
+from rl_training.experiment.yaml_loader import load_config_file
+from rl_training.resources import find_preset
 from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.policy import load_policy
 from rl_training.runtime.rlpd_trainer import RLPDLoop, train_rlpd
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint, resume_training
 from small_runs import StopAt, history, small_config, state_difference, train
@@ -134,3 +137,11 @@ def test_a_discrete_environment_is_refused_before_any_data_is_made(tmp_path):
     with pytest.raises(UnsupportedSpace):
         train(small_config("rlpd", tmp_path / "runs", env_id="CartPole-v1"), callbacks=[StopAt(1)])
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.learning
+def test_with_prior_data_the_pendulum_swings_up_within_600_steps(tmp_path):
+    """SAC alone needs some 3,500 (see docs/algorithms/rlpd.md)."""
+    config = load_config_file(find_preset("rlpd/pendulum"))
+    result = train_rlpd(config.replace(output_dir=tmp_path, eval_episodes=0, total_timesteps=600))
+    assert load_policy(result.checkpoint_path).evaluate(num_episodes=20)["eval_return_mean"] >= -200

@@ -102,7 +102,7 @@ class CQL(SAC):
 
     @torch.no_grad()
     def sampled_actions(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Actions (batch, 3 · samples, action_dim), a third each uniform, of π(·|s) and of π(·|s′), with their log-densities."""
+        """Actions (batch, 3 samples, action_dim), a third each uniform, of π(·|s) and of π(·|s′); and their log-densities."""
         rows, count, dim = len(batch["obs"]), self.num_cql_samples, self.model.action_dim
         states = torch.cat([batch["obs"], batch["next_obs"]])
         if self.explicit:
@@ -122,7 +122,7 @@ class CQL(SAC):
         # the weight w climbs w · (gap - target): up while critics are bolder than they may be, down after
         gradient = -self.cql_alpha * (gap - self.cql_target_gap)
         self.penalty_optimizer.step([gradient.reshape(())])
-        self.penalty_weight.log_alpha.clamp_(max=MAX_LOG_WEIGHT)  # type: ignore[operator]
+        self.penalty_weight.log_alpha.clamp_(max=MAX_LOG_WEIGHT)
 
 
 CQLAlgorithm = CQL

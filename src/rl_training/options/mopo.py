@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from rl_training.options._dynamics import DynamicsOptions
 from rl_training.options._offline import OfflineOptions
 from rl_training.options._sac import SACPolicyOptions
-from rl_training.options.base import HiddenSizes, Problem, option
+from rl_training.options.base import HiddenSizes, option
 from rl_training.options.schedules import warmup_factor
 
 KEPT_REFRESHES = 5  # the authors keep the rollouts of five epochs
@@ -27,7 +26,9 @@ class MOPOConfig(OfflineOptions, DynamicsOptions, SACPolicyOptions):
 
     num_ensembles: int = option(7, "Networks in the ensemble, evaluated as one batched network.", ge=1)
     num_elites: int | None = option(
-        None, "Members with the lowest holdout error that predict; none means five in seven, rounded up.", ge=1
+        None,
+        "Members with the lowest holdout error that predict; none means five in seven (all without holdout).",
+        ge=1,
     )
     model_hidden_sizes: HiddenSizes = option((200, 200, 200, 200), "Width of each hidden layer of the dynamics networks.")
     model_batch_size: int = option(256, "Transitions per gradient step of the model, drawn for each member apart.", ge=1)
@@ -57,15 +58,16 @@ class MOPOConfig(OfflineOptions, DynamicsOptions, SACPolicyOptions):
     synthetic_batch_ratio: float = option(0.95, "Share of imagined transitions in every batch of the policy.", ge=0, le=1)
 
     def predicting_members(self) -> int:
-        """How many members are elites."""
-        return -(-5 * self.num_ensembles // 7) if self.num_elites is None else self.num_elites
+        """How many members are elites; without held-out data nobody could say which."""
+        if self.num_elites is not None:
+            return self.num_elites
+        return -(-5 * self.num_ensembles // 7) if self.model_holdout_ratio else self.num_ensembles
 
     def synthetic_capacity(self) -> int:
         """Rows of the synthetic buffer."""
         return self.synthetic_buffer_capacity or KEPT_REFRESHES * self.rollout_batch_size * self.rollout_horizon
 
     def dataset_rows_per_batch(self) -> int:
-        """Of the larger of the two: the model's batches come from the data alone."""
         return max(1, round(self.batch_size * (1 - self.synthetic_batch_ratio)))
 
     def scheduled_values(self, step: int, total_steps: int) -> dict[str, float]:
@@ -74,10 +76,3 @@ class MOPOConfig(OfflineOptions, DynamicsOptions, SACPolicyOptions):
         value = base if schedule is None else schedule.value(step, total_steps, base)
         own = {"policy_learning_rate": value * warmup_factor(step, self.warmup_steps)}
         return super().scheduled_values(step, total_steps) | own
-
-    def contradictions(self) -> Iterator[Problem]:
-        """Without held-out data nobody can say who the elites are."""
-        if not self.model_holdout_ratio and self.num_elites is None and self.predicting_members() < self.num_ensembles:
-            text = "elites are chosen by held-out data, and model_holdout_ratio is 0"
-            yield Problem(("num_elites", "model_holdout_ratio"), f"{text}; give num_elites: {self.num_ensembles} to use all")
-        yield from super().contradictions()

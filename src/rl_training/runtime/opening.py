@@ -96,7 +96,7 @@ def require_algorithm_fits(config: TrainConfig, spec: EnvSpec) -> None:
     ]
     require_actions(spec, algo=config.algo, discrete=options.discrete, continuous=options.continuous, alternatives=others)
     if config.execution_backend == "ray":
-        raise ConfigError(f"execution_backend: {config.algo} runs on 'local_sync' or 'local_async', not on 'ray'")
+        raise ConfigError(f"execution_backend: {config.algo} runs on 'local_sync', 'local_async' or 'batched', not on 'ray'")
 
 
 def require_same_task(config: TrainConfig, spec: EnvSpec, saved: CheckpointState) -> None:
