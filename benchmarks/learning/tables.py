@@ -9,6 +9,7 @@ What stands between `<!-- results:NAME -->` and `<!-- /results:NAME -->` in READ
     results:SUITE    the rows and the picture of one suite, for a name that is no algorithm's
     curves:SUITE     the picture of one suite alone
     options:ALGO     the options of one algorithm
+    algorithms:all   every algorithm with its actions, presets and paper
 Pictures are drawn into docs/curves/.
 """
 
@@ -34,8 +35,9 @@ from rl_training.errors import ConfigError, did_you_mean  # noqa: E402
 from rl_training.experiment.result_curves import draw_result_curves  # noqa: E402
 from rl_training.experiment.result_tables import HEADER, markdown_table, provenance, result_row  # noqa: E402
 from rl_training.options import algorithm_names, load_options_class  # noqa: E402
+from rl_training.resources import list_presets  # noqa: E402
 
-KINDS = "results|curves|options"
+KINDS = "results|curves|options|algorithms"
 BLOCK = re.compile(rf"(<!-- ({KINDS}):(\S+) -->\n).*?(<!-- /\2:\3 -->)", re.DOTALL)
 MARK = re.compile(rf"<!-- /?({KINDS}):\S+ -->")
 
@@ -69,6 +71,8 @@ class Tables:
         """What belongs between two markers."""
         if kind == "options":
             return options_table(name)
+        if kind == "algorithms":
+            return algorithms_table(page)
         if kind == "curves":
             return self._curves(name, page)
         if name != "README" and name not in algorithm_names():
@@ -122,6 +126,18 @@ def _legend(sources: list[Mapping[str, Any]]) -> str:
             *(f"- {line}" for line in made),
         ]
     )
+
+
+def algorithms_table(page: Path) -> str:
+    """What there is, from the typed configs and the packaged presets."""
+    rows = []
+    for name in algorithm_names():
+        options = load_options_class(name)
+        actions = [word for word, taken in (("discrete", options.discrete), ("Box", options.continuous)) if taken]
+        presets = ", ".join(f"`{preset}`" for preset in list_presets() if preset.split("/")[0] == name)
+        link = _relative(REPOSITORY / "docs" / "algorithms" / f"{name}.md", page)
+        rows.append((f"[{name}]({link})", " and ".join(actions), presets, options.paper))
+    return markdown_table(("algorithm", "actions", "presets", "paper"), rows)
 
 
 def options_table(algo: str) -> str:

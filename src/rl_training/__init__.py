@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rl_training._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from rl_training.api.algorithms import ARS, CQL, DDPG, PPG, PPO, RLPD, SAC, TD3, OpenAIES
+    from rl_training.api.algorithms import ARS, CQL, DDPG, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, OpenAIES
     from rl_training.experiment.config import TrainConfig
 
 __version__ = "0.1.0"
@@ -17,7 +17,9 @@ __getattr__, __dir__ = lazy_exports(
         "ARS": "rl_training.api.algorithms",
         "CQL": "rl_training.api.algorithms",
         "DDPG": "rl_training.api.algorithms",
+        "MOPO": "rl_training.api.algorithms",
         "OpenAIES": "rl_training.api.algorithms",
+        "PETS": "rl_training.api.algorithms",
         "PPG": "rl_training.api.algorithms",
         "PPO": "rl_training.api.algorithms",
         "RLPD": "rl_training.api.algorithms",
@@ -30,6 +32,8 @@ __all__ = [
     "ARS",
     "CQL",
     "DDPG",
+    "MOPO",
+    "PETS",
     "PPG",
     "PPO",
     "RLPD",

@@ -4,7 +4,9 @@ from rl_training.algorithms.ars import ARS, ARSAlgorithm, ars_loss
 from rl_training.algorithms.base import Algorithm, OnPolicyAlgorithm
 from rl_training.algorithms.cql import CQL, CQLAlgorithm, cql_loss
 from rl_training.algorithms.ddpg import DDPG, DDPGAlgorithm, ddpg_loss
+from rl_training.algorithms.mopo import MOPO, MOPOAlgorithm, mopo_loss, mopo_model_loss
 from rl_training.algorithms.openai_es import OpenAIES, OpenAIESAlgorithm, openai_es_loss
+from rl_training.algorithms.pets import PETS, PETSAlgorithm, pets_loss
 from rl_training.algorithms.ppg import PPG, PPGAlgorithm, ppg_auxiliary_loss, ppg_loss
 from rl_training.algorithms.ppo import PPO, PPOAlgorithm, ppo_loss
 from rl_training.algorithms.rlpd import RLPD, RLPDAlgorithm, rlpd_loss
@@ -15,6 +17,8 @@ __all__ = [
     "ARS",
     "CQL",
     "DDPG",
+    "MOPO",
+    "PETS",
     "PPG",
     "PPO",
     "RLPD",
@@ -24,9 +28,11 @@ __all__ = [
     "Algorithm",
     "CQLAlgorithm",
     "DDPGAlgorithm",
+    "MOPOAlgorithm",
     "OnPolicyAlgorithm",
     "OpenAIES",
     "OpenAIESAlgorithm",
+    "PETSAlgorithm",
     "PPGAlgorithm",
     "PPOAlgorithm",
     "RLPDAlgorithm",
@@ -35,7 +41,10 @@ __all__ = [
     "ars_loss",
     "cql_loss",
     "ddpg_loss",
+    "mopo_loss",
+    "mopo_model_loss",
     "openai_es_loss",
+    "pets_loss",
     "ppg_auxiliary_loss",
     "ppg_loss",
     "ppo_loss",

@@ -31,6 +31,14 @@ class CQL(ManagedAlgorithm, algo="cql"):
     """Conservative Q-learning from a fixed dataset, for continuous actions."""
 
 
+class MOPO(ManagedAlgorithm, algo="mopo"):
+    """Model-based offline policy optimisation, for continuous actions."""
+
+
+class PETS(ManagedAlgorithm, algo="pets"):
+    """Planning with an ensemble of learnt models, for continuous actions."""
+
+
 class ARS(ManagedAlgorithm, algo="ars"):
     """Augmented random search, for discrete and continuous actions."""
 

@@ -12,7 +12,7 @@ from rl_training.errors import did_you_mean
 from rl_training.options.base import HiddenSizes, Options, Problem, option
 
 # written down here because this layer does not import torch; models/known_dynamics.py has the functions
-KNOWN_REWARDS = ("cartpole", "halfcheetah", "inverted_pendulum", "pendulum")
+KNOWN_REWARDS = ("cartpole", "halfcheetah", "inverted_pendulum", "inverted_pendulum_centered", "pendulum")
 KNOWN_TERMINATIONS = ("cartpole", "hopper", "inverted_pendulum", "walker2d")
 
 WeightDecay: TypeAlias = tuple[Annotated[float, Field(ge=0)], ...]

@@ -14,7 +14,7 @@ from rl_training.experiment.registry import AlgorithmSpec
 from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.models.normalizer import ObservationNormalizer
 from rl_training.options.ars import ARSConfig
-from rl_training.runtime.evolution import EvolutionLoop
+from rl_training.runtime.evolution import EvolutionLoop, population_evaluator
 from rl_training.runtime.opening import SessionOptions, open_session
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint
 from rl_training.types import EnvSpec, TrainResult
@@ -38,7 +38,7 @@ def train_ars(config: TrainConfig, **session_options: Unpack[SessionOptions]) ->
     with open_session(config, **session_options) as session:
         options = cast("ARSConfig", config.options)
         algorithm = build_ars(options, session.spec, session.device)
-        evaluate = session.population(algorithm.model)
+        evaluate = population_evaluator(session, algorithm.model)
         loop = EvolutionLoop(algorithm, evaluate, options, seed=config.seed, survival_bonus=options.survival_bonus)
         return session.train(algorithm, loop)
 

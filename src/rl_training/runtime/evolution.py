@@ -10,15 +10,24 @@ import numpy as np
 import torch
 
 from rl_training.algorithms.evolution import EvolutionAlgorithm
+from rl_training.envs.population import PopulationEnvs
 from rl_training.errors import EnvError, NumericsError
+from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.options._evolution import EvolutionOptions
-from rl_training.runtime.population import Filter, Fitness, Generation
+from rl_training.runtime.population import Filter, Fitness, Generation, PopulationEvaluator
+from rl_training.runtime.session import Session
 from rl_training.types import Collected, State, Stateful, UpdateResult
 
 log = logging.getLogger(__name__)
 
 Evaluate: TypeAlias = Callable[[Generation, Sequence[int]], Fitness]
 """Finds out the fitness of directions: here (`PopulationEvaluator.run`) or on other machines; the numbers are the same."""
+
+
+def population_evaluator(session: Session, model: MLPARSModel) -> Evaluate:
+    """What evaluates perturbations of `model` in the session's environments."""
+    assert isinstance(session.pool, PopulationEnvs)
+    return PopulationEvaluator(model, session.pool.envs, session.spec).run
 
 
 class EvolutionLoop:

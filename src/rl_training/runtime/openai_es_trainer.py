@@ -13,7 +13,7 @@ from rl_training.experiment.registry import AlgorithmSpec
 from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.models.normalizer import ObservationNormalizer
 from rl_training.options.openai_es import OpenAIESConfig
-from rl_training.runtime.evolution import EvolutionLoop
+from rl_training.runtime.evolution import EvolutionLoop, population_evaluator
 from rl_training.runtime.opening import SessionOptions, open_session
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint
 from rl_training.types import EnvSpec, TrainResult
@@ -40,7 +40,7 @@ def train_openai_es(config: TrainConfig, **session_options: Unpack[SessionOption
     with open_session(config, **session_options) as session:
         options = cast("OpenAIESConfig", config.options)
         algorithm = build_openai_es(options, session.spec, session.device)
-        evaluate = session.population(algorithm.model)
+        evaluate = population_evaluator(session, algorithm.model)
         loop = EvolutionLoop(algorithm, evaluate, options, seed=config.seed, action_noise=options.action_noise)
         return session.train(algorithm, loop)
 

@@ -23,13 +23,10 @@ from rl_training.errors import EnvError, NumericsError, TrainingInterrupted
 from rl_training.experiment.checkpoint import CheckpointState
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.run import Run
-from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.collector import Collector, Explorer
 from rl_training.runtime.evaluation import PolicyEvaluator
-from rl_training.runtime.evolution import Evaluate
 from rl_training.runtime.loops import Loop
-from rl_training.runtime.population import PopulationEvaluator
 from rl_training.runtime.rng import Stream, TorchRng
 from rl_training.runtime.signals import StopSignals
 from rl_training.types import Collected, EnvSpec, State, TrainResult, UpdateResult
@@ -121,11 +118,6 @@ class Session:
         """What the configuration's dataset options name."""
         assert self.dataset is not None
         return self.dataset
-
-    def population(self, model: MLPARSModel) -> Evaluate:
-        """What evaluates perturbations of `model` in this run's environments."""
-        assert isinstance(self.pool, PopulationEnvs)
-        return PopulationEvaluator(model, self.pool.envs, self.spec).run
 
     def train(self, algorithm: Algorithm, loop: Loop) -> TrainResult:
         """Turn after turn until the budget is spent, something asks to stop, or a signal comes."""
