@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-# measured here on the versions named; scores of other versions of a task do not compare
+# scores of other versions of a task do not compare
 SCORES = {
-    "Pendulum-v1": (-1200.0, -146.0),  # uniformly random; model-predictive control with the true model
-    "CartPole-v1": (22.0, 500.0),  # uniformly random; the time limit
+    "Pendulum-v1": (-1200.0, -146.0),  # random (-1217 in 200 episodes here); planning with the true model
+    "CartPole-v1": (22.0, 500.0),  # uniformly random (22.1 in 905 episodes here); the time limit
 }
 
 
