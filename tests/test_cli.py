@@ -140,8 +140,8 @@ def test_show_has_every_option_with_its_default_and_meaning(algo: str, capsys: p
     for info in load_options_class(algo).describe():
         assert f" {info.name} " in text
         assert info.description.split()[0] in text
-    rate = load_options_class(algo).model_fields["learning_rate"].default
-    assert f" learning_rate number, more than 0 {rate:g} Adam's step size" in text
+    interval = load_options_class(algo).model_fields["eval_interval"].default
+    assert f" eval_interval integer, at least 1 {interval:_} " in text
 
 
 def test_show_prints_a_preset_as_it_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path):

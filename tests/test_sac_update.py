@@ -200,3 +200,11 @@ def test_the_learner_goes_on_from_its_state_bit_for_bit():
         each.update(batch)
         results.append(torch.cat([each.model.actor.flat, each.model.critics.flat, each.target.flat, each.alpha.reshape(1)]))
     assert torch.equal(*results)
+
+
+def test_rates_of_their_own_keep_their_proportion_under_a_schedule():
+    learner = SAC(MLPSACModel(3, 1, (8,)), learning_rate=1e-3, actor_learning_rate=4e-3)
+    learner.schedule("learning_rate", 7.5e-4)
+    assert learner.critic_optimizer.learning_rate == pytest.approx(7.5e-4)
+    assert learner.actor_optimizer.learning_rate == pytest.approx(3e-3)
+    assert learner.alpha_optimizer.learning_rate == pytest.approx(7.5e-4)

@@ -102,9 +102,3 @@ def test_two_warm_ups_of_one_learning_rate_contradict_each_other():
 def test_an_automatic_alpha_has_no_scheduled_value_and_a_fixed_one_has():
     assert "alpha" not in SACConfig().scheduled_values(0, 10)
     assert SACConfig(alpha=0.2, alpha_schedule="linear").scheduled_values(5, 10)["alpha"] == pytest.approx(0.1)
-
-
-def test_sacs_own_rates_keep_their_proportion_to_the_learning_rate():
-    options = SACConfig(learning_rate=1e-3, actor_learning_rate=4e-3, learning_rate_schedule="linear")
-    values = options.scheduled_values(25, 100)
-    assert values == pytest.approx({"learning_rate": 7.5e-4, "actor_learning_rate": 3e-3})

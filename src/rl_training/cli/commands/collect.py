@@ -24,8 +24,7 @@ USAGE = "rl-training collect --checkpoint PATH --steps N (--out FILE.npz | --min
 EXAMPLES = """\
   rl-training collect --checkpoint runs/RUN --steps 10_000 --out medium.npz
   rl-training collect --checkpoint runs/RUN --steps 10_000 --out broad.npz --random-share 0.3 --noise 0.1
-  rl-training collect --checkpoint runs/RUN --steps 10_000 --minari pendulum/medium-v0
-  rl-training train rlpd/pendulum dataset_path=medium.npz"""
+  rl-training collect --checkpoint runs/RUN --steps 10_000 --minari pendulum/medium-v0"""
 
 
 def add_arguments(parser: Parser) -> None:
