@@ -8,7 +8,7 @@ from rl_training.errors import ConfigError, EnvError, UnsupportedSpace
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.experiment.yaml_loader import load_config_file
 from rl_training.resources import find_preset
-from rl_training.runtime.pets_trainer import build_pets, in_env_units, train_pets
+from rl_training.runtime.pets_trainer import in_env_units, train_pets
 from rl_training.runtime.policy import load_policy
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint, resume_training
 from rl_training.types import EnvSpec
@@ -135,15 +135,6 @@ def test_the_model_learning_rate_follows_the_common_schedule(tmp_path):
     schedule = {"learning_rate_schedule": {"type": "linear", "end": 0.0}}
     metrics = train_pets(small_config("pets", tmp_path, algo_kwargs=schedule)).metrics
     assert metrics["model_learning_rate"] == pytest.approx(1e-3 * (1 - 118 / 160))
-
-
-@pytest.mark.parametrize("preset", ["pets/pendulum", "pets/inverted_pendulum"])
-def test_presets_build(preset):
-    config = load_config_file(find_preset(preset))
-    dims = {"Pendulum-v1": 3, "InvertedPendulum-v5": 4}
-    env = EnvSpec(config.env_id, dims[config.env_id], 1, low=(-1.0,), high=(1.0,))
-    learner = build_pets(config.options, env, torch.device("cpu"))
-    assert learner.planner.horizon == 20
 
 
 @pytest.mark.learning

@@ -360,6 +360,14 @@ def test_known_functions_say_what_the_environment_says(name, env_id, kwargs):
     env.close()
 
 
+def test_the_centred_reward_breaks_the_ties_of_the_true_one():
+    standing, leaning, fallen = torch.tensor([[0.0, 0.0, 0, 0], [0.5, 0.1, 0, 0], [0.0, 0.3, 0, 0]])
+    true, centred = (REWARDS[name].function for name in ("inverted_pendulum", "inverted_pendulum_centered"))
+    assert [true(obs, obs[:1], obs).item() for obs in (standing, leaning, fallen)] == [1.0, 1.0, 0.0]
+    values = [centred(obs, obs[:1], obs).item() for obs in (standing, leaning, fallen)]
+    assert values == pytest.approx([1.0, 1.0 - 0.1**2 - 0.1 * 0.5**2, -(0.3**2)])
+
+
 def test_a_known_function_for_another_observation_is_refused_with_advice():
     with pytest.raises(ConfigError, match=r"18 observed values; this environment has 17.*exclude_current_positions"):
         reward_function("halfcheetah", obs_dim=17)

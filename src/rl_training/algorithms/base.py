@@ -70,6 +70,7 @@ class Algorithm(ABC):
 class OnPolicyAlgorithm(Algorithm):
     """A learner that is handed each stretch of fresh experience once, and owns the statistics to normalise it."""
 
+    measures: bool = True  # whether `update` works out the losses' values as well; their gradients do not need them
     observation_normalizer: ObservationNormalizer | None = None
     reward_normalizer: RewardNormalizer | None = None
 

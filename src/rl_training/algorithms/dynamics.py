@@ -71,7 +71,8 @@ class DynamicsLearner:
             if targets.dim() == 3:  # members that saw different rows cannot be compared
                 return self.metrics(inputs[0], targets[0], loss_name=loss_name)
             return _named(means, logvars, targets, loss_name)
-        metrics = _named(*self.model.predict_distribution(batch["obs"], batch["actions"]), targets, loss_name)
+        means, logvars = self.model.predict_distribution(batch["obs"], batch["actions"])
+        metrics = _named(means, logvars, targets, loss_name)
         self.optimizer.descend(metrics[loss_name], self.parameters)
         return metrics
 
@@ -93,7 +94,7 @@ class DynamicsLearner:
     @torch.no_grad()
     def holdout_errors(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Mean squared error by member, in units of each target's spread so that all of them count."""
-        errors = (self.model.run(inputs).means - targets) / self.model.target_scale
+        errors: Tensor = (self.model.run(inputs).means - targets) / self.model.target_scale
         return errors.square().mean(dim=(-2, -1))
 
     def state_dict(self) -> State:

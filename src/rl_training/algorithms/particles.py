@@ -94,7 +94,7 @@ class ParticleReturns:
         """One step of all particles (particles, plans, ·)."""
         by_member = (self.members.num_members, -1)
         means, logvars = self.members(*(x.reshape(*by_member, x.shape[-1]) for x in (obs, actions)))
-        means, logvars = means.view(*obs.shape[:2], -1), logvars[..., :-1].reshape(obs.shape)
+        means, logvars = means.reshape(*obs.shape[:2], -1), logvars[..., :-1].reshape(obs.shape)
         next_obs = torch.addcmul(obs + means[..., :-1], logvars.mul(0.5).exp_(), luck)
         rewards = means[..., -1] if self.reward_fn is None else self.reward_fn(obs, actions, next_obs)
         return next_obs, rewards

@@ -94,7 +94,7 @@ def colored_noise(
 ) -> Tensor:
     """Normal numbers (candidates, time, dims) of variance one whose power falls with frequency as f^-beta."""
     rows, time, dims = shape
-    frequencies = torch.fft.rfftfreq(time, device=device)
+    frequencies: Tensor = torch.fft.rfftfreq(time, device=device)
     frequencies[0] = frequencies[1]  # the mean is as strong as the slowest wave
     amplitudes = frequencies.pow(-beta / 2)
     parts = torch.randn(2, rows, dims, len(amplitudes), device=device, generator=generator) * amplitudes
@@ -102,6 +102,6 @@ def colored_noise(
     for single in [0] if time % 2 else [0, -1]:
         weights[single] = 1.0
         parts[1, ..., single] = 0.0
-    waves = torch.fft.irfft(torch.complex(parts[0], parts[1]), n=time, norm="forward")
+    waves: Tensor = torch.fft.irfft(torch.complex(parts[0], parts[1]), n=time, norm="forward")
     variance = (amplitudes * weights).square().sum()
     return (waves / variance.sqrt()).transpose(1, 2)

@@ -134,7 +134,7 @@ class PPG(PPO):
         d_policy, d_value = self.policy.gradient.tensor_split([self.policy.num_policy_parameters])
         self.optimizer.step([d_policy])
         if policy_alone:
-            del losses["value_loss"]
+            losses.pop("value_loss", None)
         else:
             self.value_optimizer.step([d_value])
         return losses | {"gradient_norm": norm}

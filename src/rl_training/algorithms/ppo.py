@@ -151,7 +151,7 @@ class PPO(OnPolicyAlgorithm):
         return losses | {"gradient_norm": norm}
 
     def _fill_gradient(self, minibatch: Batch) -> Metrics:
-        """The losses, with their gradient left in `policy.gradient`."""
+        """The losses (none where nobody asks), with their gradient left in `policy.gradient`."""
         done = self.policy.run(minibatch["obs"])
         fresh = {
             "new_logprobs": done.distribution.log_prob(minibatch["actions"]),
@@ -159,7 +159,7 @@ class PPO(OnPolicyAlgorithm):
             "entropy": done.distribution.entropy(),
         }
         minibatch = minibatch | fresh
-        losses = ppo_loss(minibatch, **self._coefficients())
+        losses = ppo_loss(minibatch, **self._coefficients()) if self.measures else {}
         self.policy.backward(done, minibatch["actions"], **ppo_loss_gradients(minibatch, **self._coefficients()))
         return losses
 

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rl_training.models.products import affine, tanh_, through, weight_gradient
+
 ACTIVATIONS = ("tanh", "relu", "silu")
 LAYER_NORM_EPS = 1e-5
 
@@ -113,10 +115,9 @@ class MLPLayout:
     @torch.no_grad()
     def run(self, layers: Sequence[Layer], x: Tensor) -> tuple[Tensor, Tape]:
         """The same output, and the tape that `backward` reads."""
-        affine = torch.addmm if self.members is None else torch.baddbmm
         h, tape = self._spread(x, layers), []
         for i, layer in enumerate(layers):
-            inputs, h = h, affine(layer.bias, h, layer.weight)
+            inputs, h = h, affine(h, layer.weight, layer.bias)
             norm = pre_activation = None
             if i < len(layers) - 1:
                 if layer.gain is not None and layer.shift is not None:
@@ -125,7 +126,7 @@ class MLPLayout:
                 if self.activation == "silu":
                     pre_activation, h = h, F.silu(h)
                 else:
-                    h = h.tanh_() if self.activation == "tanh" else h.relu_()
+                    h = tanh_(h) if self.activation == "tanh" else h.relu_()
             tape.append(LayerTape(inputs, norm, pre_activation, h))
         return h, tape
 
@@ -142,27 +143,25 @@ class MLPLayout:
 
         `extra` is what another network that reads the last hidden layer (`tape[-1].inputs`) adds there.
         """
-        matmul = torch.mm if self.members is None else torch.bmm
         keep = self.members is not None
         for i in reversed(range(len(layers))):
             if i < len(layers) - 1:
                 gradient = self._through_hidden(layers[i], gradients[i], tape[i], gradient)
-            matmul(tape[i].inputs.mT, gradient, out=gradients[i].weight)
+            weight_gradient(tape[i].inputs, gradient, gradients[i].weight)
             torch.sum(gradient, dim=-2, keepdim=keep, out=gradients[i].bias)
             if i:
-                gradient = matmul(gradient, layers[i].weight.mT)
+                gradient = through(gradient, layers[i].weight)
                 if extra is not None and i == len(layers) - 1:
                     gradient += extra
 
     @torch.no_grad()
     def input_gradient(self, layers: Sequence[Layer], tape: Tape, gradient: Tensor, *, start: int = 0) -> Tensor:
         """The gradient at the network's inputs from column `start` on; the parameters are taken as fixed."""
-        matmul = torch.mm if self.members is None else torch.bmm
         for i in reversed(range(len(layers))):
             if i < len(layers) - 1:
                 gradient = self._through_hidden(layers[i], None, tape[i], gradient)
             weight = layers[i].weight if i else layers[i].weight[..., start:, :]
-            gradient = matmul(gradient, weight.mT)
+            gradient = through(gradient, weight)
         return gradient
 
     def _through_hidden(self, layer: Layer, gradients: Layer | None, tape: LayerTape, gradient: Tensor) -> Tensor:

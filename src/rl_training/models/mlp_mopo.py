@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 
-from rl_training.models.flat_mlp import FlatModule, Layer, MLPLayout, Tape
+from rl_training.models.flat_mlp import FlatModule
+from rl_training.models.layout import Layer, MLPLayout, Tape, as_rows
 
 BOUNDS_COEF = 0.01
 
@@ -101,7 +102,7 @@ class MLPMOPOEnsembleModel(FlatModule):
     def predict_distribution(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Means and log-variances of (next_obs - obs, reward) by every member: (members, batch, obs_dim + 1) each,
         differentiable by autograd. For a single observation there is no batch axis."""
-        x = torch.cat([torch.atleast_2d(obs), torch.atleast_2d(actions)], dim=-1)
+        x = torch.cat([as_rows(obs), as_rows(actions)], dim=-1)
         x = (x - self.input_mean) / self.input_scale
         means, raw = self.layout.forward(self.layout.layers(self.vector("net")), x).chunk(2, dim=-1)
         upper, lower = (self._bound(self.vector(name)) for name in ("max_logvar", "min_logvar"))
@@ -152,8 +153,8 @@ class MLPMOPOEnsembleModel(FlatModule):
     @torch.no_grad()
     def imagine(self, obs: Tensor, actions: Tensor, *, members: Tensor | None = None) -> ImaginedTransition:
         """`sample_transition` with both measures of uncertainty."""
-        start = torch.atleast_2d(obs)
-        done = self.run(torch.cat([start, torch.atleast_2d(actions)], dim=-1))
+        start = as_rows(obs)
+        done = self.run(torch.cat([start, as_rows(actions)], dim=-1))
         members = self.draw_members(len(start)) if members is None else members
         rows = torch.arange(len(start), device=start.device)
         means, stds = done.means, (0.5 * done.logvars).exp()
@@ -196,7 +197,7 @@ class Simulator:
     def __init__(self, model: MLPMOPOEnsembleModel) -> None:
         self.num_members, self.obs_dim = len(model.elites), model.obs_dim
         self.activation = model.layout.activation
-        self.obs_mean, self.action_mean = model.input_mean.split([model.obs_dim, model.action_dim])
+        self.obs_mean, self.action_mean = model.input_mean[: model.obs_dim], model.input_mean[model.obs_dim :]
         layers = model.layout.select(model.layers("net"), model.elites)
         first = layers[0]
         layers[0] = Layer(first.weight / model.input_scale.unsqueeze(-1), first.bias, None, None)
@@ -204,31 +205,38 @@ class Simulator:
         last = layers[-1]
         stretch = torch.cat([scale, torch.ones_like(scale)])
         # the soft bounds move along with the log-variance, so that its shift can stand in the bias
-        layers[-1] = Layer(last.weight * stretch, last.bias * stretch + torch.cat([model.target_mean, shift]), None, None)
-        self.layers = layers
+        self.hidden = layers[:-1]
+        # transposed: BLAS is slow at products with few columns
+        self.weight = (last.weight * stretch).mT.contiguous()
+        self.bias = (last.bias * stretch + torch.cat([model.target_mean, shift])).mT.contiguous()
         self.upper, self.lower = (
-            model._bound(model.vector(name).data)[model.elites] + shift for name in ("max_logvar", "min_logvar")
+            (model._bound(model.vector(name).data)[model.elites] + shift).mT for name in ("max_logvar", "min_logvar")
         )
 
     @torch.no_grad()
     def __call__(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """For obs and actions of shape (members, rows, ·): means and log-variances (members, rows, obs_dim + 1)."""
         h = torch.cat([obs - self.obs_mean, actions - self.action_mean], dim=-1)
-        for layer in self.layers[:-1]:
+        for layer in self.hidden:
             h = _activate_in_place(torch.baddbmm(layer.bias, h, layer.weight), self.activation)
-        means, raw = torch.baddbmm(self.layers[-1].bias, h, self.layers[-1].weight).chunk(2, dim=-1)
-        logvars = self.upper - softplus(self.upper - raw)
-        return means, self.lower + softplus(logvars - self.lower)
+        means, raw = torch.baddbmm(self.bias, self.weight, h.mT).chunk(2, dim=1)
+        logvars: Tensor = self.lower + softplus(self.upper - softplus(self.upper - raw) - self.lower)
+        return means.mT, logvars.mT
 
 
 def disagreement(means: Tensor) -> Tensor:
     """How far the members' means (members, batch, dims) lie apart: the norm of their standard deviation, per row."""
-    return means.std(dim=0, correction=0).norm(dim=-1)
+    return _length(means.std(dim=0, correction=0))
 
 
 def max_std(logvars: Tensor) -> Tensor:
     """The largest norm of any member's standard deviation, per row: MOPO's penalty."""
-    return (0.5 * logvars).exp().norm(dim=-1).amax(dim=0)
+    return _length((0.5 * logvars).exp()).amax(dim=0)
+
+
+def _length(x: Tensor) -> Tensor:
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1)
+    return length
 
 
 def _activate_in_place(x: Tensor, activation: str) -> Tensor:

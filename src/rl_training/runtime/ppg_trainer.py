@@ -64,6 +64,9 @@ class PPGLoop(OnPolicyLoop):
         obs = self.algorithm.normalize(rollout["obs"].to(device))
         return {"obs": obs, "returns": rollout["returns"].to(device), **self.algorithm.teacher_columns(obs)}
 
+    def _unread_updates(self, rows: int) -> int:  # noqa: ARG002
+        return 0  # the last pass may be over the values alone
+
     def _passes(self, batch: Batch) -> Iterator[Batch]:
         """E_pi passes for the policy and E_V for the value function, together as far as both go; the rest alone."""
         policy_epochs = self.options.update_epochs
