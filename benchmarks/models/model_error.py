@@ -14,11 +14,7 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import torch
-
-mpl.use("svg")
-mpl.rcParams["svg.hashsalt"] = "rl-training"  # the same picture, the same bytes
-
-import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 
 from rl_training.envs.source import EnvSource
 from rl_training.runtime.policy import load_policy
@@ -66,14 +62,15 @@ def main() -> None:
     stated = (imagined.var(0, correction=0) / spread.square()).mean((0, 2)).sqrt()
     copy = ((truth[:, :1] - truth) / spread).square().mean((0, 2)).sqrt()
     steps = np.arange(args.horizon + 1)
-    figure, axes = plt.subplots(figsize=(6, 3.4), layout="constrained")
+    mpl.rcParams["svg.hashsalt"] = "rl-training"  # the same picture, the same bytes
+    figure = Figure(figsize=(6, 3.4), layout="constrained")
+    axes = figure.subplots()
     axes.plot(steps, copy, color="0.7", label="if nothing moved")
     axes.plot(steps, error, label="error of the particles' mean")
     axes.plot(steps, stated, "--", label="standard deviation of the particles")
     axes.set(xlabel="steps into the rollout", ylabel="in units of the observations' spread", yscale="log")
-    axes.set_title(
-        f"{policy.config.algo.upper()} on {policy.spec.env_id}: {len(truth)} stretches of random behaviour", fontsize=9
-    )
+    title = f"{policy.config.algo.upper()} on {policy.spec.env_id}: {len(truth)} stretches of random behaviour"
+    axes.set_title(title, fontsize=9)
     axes.legend(frameon=False, fontsize=8)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(args.out, metadata={"Date": None})
