@@ -165,11 +165,11 @@ class MLPLayout:
         return gradient
 
     def _through_hidden(self, layer: Layer, gradients: Layer | None, tape: LayerTape, gradient: Tensor) -> Tensor:
-        """Back through a hidden layer's activation and norm."""
+        """Back through a hidden layer's activation and norm; `gradient` is nobody else's and may be written over."""
         if self.activation == "tanh":
-            gradient = torch.ops.aten.tanh_backward(gradient, tape.output)
+            torch.ops.aten.tanh_backward.grad_input(gradient, tape.output, grad_input=gradient)
         elif self.activation == "relu":
-            gradient = torch.ops.aten.threshold_backward(gradient, tape.output, 0)
+            torch.ops.aten.threshold_backward.grad_input(gradient, tape.output, 0, grad_input=gradient)
         else:
             gradient = torch.ops.aten.silu_backward(gradient, tape.pre_activation)
         norm = tape.norm
