@@ -417,7 +417,7 @@ def wait_for_checkpoint(job: Job, process: subprocess.Popen[str], *, after: int)
 
 
 def test_a_benchmark_that_is_stopped_and_killed_goes_on_to_the_end_and_finished_jobs_are_not_run_again(tmp_path: Path):
-    long = tiny(total_timesteps=6_000, eval_interval=1_000, checkpoint_interval=250)
+    long = tiny(total_timesteps=20_000, eval_interval=1_000, checkpoint_interval=250)
     missing = {**tiny(env_id="NoSuchEnv-v0"), "name": "broken"}
     path = suite_file(tmp_path, long, missing)
     job = jobs_of(path)[0]
@@ -442,9 +442,10 @@ def test_a_benchmark_that_is_stopped_and_killed_goes_on_to_the_end_and_finished_
     assert "NoSuchEnv" in text
     result = job.result()
     assert result is not None
-    assert result["steps"] >= 6_000
-    assert result["curve"]["steps"][-1] >= 6_000
-    assert len(json.loads((job.run_dir / "metadata.json").read_text())["resume_history"]) == 2
+    assert result["steps"] >= 20_000
+    assert result["curve"]["steps"][-1] >= 20_000
+    # the kill may come when the training is over and only the evaluation is left; then it is resumed once
+    assert len(json.loads((job.run_dir / "metadata.json").read_text())["resume_history"]) in (1, 2)
     written = json.loads((tmp_path / "out/results.json").read_text())
     assert [entry["name"] for entry in written["entries"]] == ["ppo/cartpole"]
     assert "NoSuchEnv" in written["missing"][0]["reason"]
