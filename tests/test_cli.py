@@ -9,7 +9,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -81,16 +80,6 @@ for call in {calls!r}:
 def test_list_does_not_even_import_pydantic():
     done = run_python("import sys; from rl_training.cli import main; main(['list']); assert 'pydantic' not in sys.modules")
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["list"]])
-def test_help_and_list_answer_at_once(arguments: list[str]):
-    seconds = []
-    for _ in range(4):
-        begin = time.perf_counter()
-        start(*arguments).communicate()
-        seconds.append(time.perf_counter() - begin)
-    assert min(seconds) < 0.4  # 0.1 on a quiet machine
 
 
 def test_the_package_runs_as_a_module(trained: dict[str, Any]):
