@@ -21,7 +21,7 @@ FLAGS = {
     "seed": ("N", "everything random in the run follows from it"),
     "num_envs": ("N", "environments stepped side by side"),
     "eval_episodes": ("N", "episodes in each evaluation; 0 means no evaluation"),
-    "execution_backend": ("NAME", "where environments run: local_sync, local_async or ray"),
+    "execution_backend": ("NAME", "where environments run: local_sync, local_async or batched (classic control)"),
     "device": ("NAME", "where networks live: auto, cpu, cuda or cuda:N"),
 }
 _TEXTS = {"output_dir", "execution_backend", "device"}
