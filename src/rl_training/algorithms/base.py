@@ -10,7 +10,8 @@ from torch import Tensor
 
 from rl_training.algorithms.optim import Adam
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
-from rl_training.types import Batch, Metrics, State, UpdateResult
+from rl_training.models.policy_network import PolicyNetwork
+from rl_training.types import Batch, EnvSpec, Metrics, State, UpdateResult
 
 EpisodePolicy: TypeAlias = "Callable[[Tensor, list[int]], Tensor]"
 """From observations and the number of the episode that each row is in to actions."""
@@ -38,6 +39,11 @@ class Algorithm(ABC):
         """The deterministic policy for a number of episodes from their beginnings: `act`, unless the learner would
         remember something from one step to the next."""
         return lambda obs, _: self.act(obs, deterministic=True)
+
+    def policy_network(self, env: EnvSpec) -> PolicyNetwork | None:  # noqa: ARG002 (those that have one scale its actions)
+        """The deterministic policy as a network that stands alone, for use elsewhere; None for a learner that has none:
+        a planner, or one whose networks are a user's own module."""
+        return None
 
     @abstractmethod
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:

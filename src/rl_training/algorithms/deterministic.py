@@ -13,7 +13,8 @@ from rl_training.algorithms.base import Algorithm
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.algorithms.sac import critic_loss, critic_loss_gradient
 from rl_training.models.deterministic import DeterministicActorCritic
-from rl_training.types import Batch, Metrics
+from rl_training.models.policy_network import PolicyNetwork
+from rl_training.types import Batch, EnvSpec, Metrics
 
 
 def actor_loss(q_values: Tensor) -> Metrics:
@@ -58,6 +59,9 @@ class DeterministicActorAlgorithm(Algorithm):
     @torch.no_grad()
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:  # noqa: ARG002 (there is no other way to act)
         return self._actions(self.model, obs)
+
+    def policy_network(self, env: EnvSpec) -> PolicyNetwork | None:
+        return self.model.actor.policy_network(env, squash=True) if self.explicit else None
 
     @torch.no_grad()
     def explore(self, obs: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ from torch import Tensor
 from rl_training.algorithms.base import Algorithm
 from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.models.normalizer import ObservationNormalizer
-from rl_training.types import Metrics
+from rl_training.models.policy_network import PolicyNetwork
+from rl_training.types import EnvSpec, Metrics
 
 
 class EvolutionAlgorithm(Algorithm):
@@ -39,6 +40,10 @@ class EvolutionAlgorithm(Algorithm):
     @torch.no_grad()
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:  # noqa: ARG002 (it always is)
         return self.model.actor(obs if self.observation_normalizer is None else self.observation_normalizer(obs))
+
+    def policy_network(self, env: EnvSpec) -> PolicyNetwork | None:
+        layers = self.model.cut(self.model.flat)
+        return PolicyNetwork.from_layers(layers, env, activation="tanh", normalizer=self.observation_normalizer)
 
     def observe(self, *, mean: Tensor, var: Tensor, count: int) -> None:
         """Let the observations of a whole generation, given by their moments, move the statistics."""

@@ -15,7 +15,8 @@ from rl_training.errors import NumericsError
 from rl_training.models.known_dynamics import TransitionFn
 from rl_training.models.mlp_mopo import ImaginedTransition, MLPMOPOEnsembleModel
 from rl_training.models.mlp_sac import MLPSACModel
-from rl_training.types import Batch, Metrics, UpdateResult
+from rl_training.models.policy_network import PolicyNetwork
+from rl_training.types import Batch, EnvSpec, Metrics, UpdateResult
 
 LOSS = "mopo_model_loss"
 
@@ -62,6 +63,9 @@ class MOPO(Algorithm):
 
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
         return self.sac.act(obs, deterministic=deterministic)
+
+    def policy_network(self, env: EnvSpec) -> PolicyNetwork | None:
+        return self.sac.policy_network(env)
 
     def update_model(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (MOPO needs no clock)
         """One gradient step of the ensemble; rows may be shared by the members or (members, rows)."""

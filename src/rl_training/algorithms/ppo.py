@@ -12,7 +12,8 @@ from rl_training.algorithms.base import OnPolicyAlgorithm, detached
 from rl_training.algorithms.optim import Adam, clip_gradients
 from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
-from rl_training.types import Batch, Metrics, UpdateResult
+from rl_training.models.policy_network import PolicyNetwork
+from rl_training.types import Batch, EnvSpec, Metrics, UpdateResult
 
 
 def ppo_loss(
@@ -115,6 +116,14 @@ class PPO(OnPolicyAlgorithm):
         else:
             actions = self.policy.act(obs, deterministic=deterministic).actions
         return actions
+
+    def policy_network(self, env: EnvSpec) -> PolicyNetwork | None:
+        """The mode; an auxiliary value head stays behind."""
+        if not self.explicit:
+            return None
+        layers = [(layer.weight, layer.bias) for layer in self.policy.layers("policy")]
+        activation = self.policy.policy_net.activation
+        return PolicyNetwork.from_layers(layers, env, activation=activation, normalizer=self.observation_normalizer)
 
     @torch.no_grad()
     def value(self, obs: Tensor) -> Tensor:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from rl_training.algorithms.base import Algorithm, detached
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.models.mlp_sac import MLPSACModel
-from rl_training.types import Batch, Metrics, State, UpdateResult
+from rl_training.models.policy_network import PolicyNetwork
+from rl_training.types import Batch, EnvSpec, Metrics, State, UpdateResult
 
 
 def critic_loss(q_values: Tensor, target: Tensor) -> Metrics:
@@ -113,6 +114,10 @@ class SAC(Algorithm):
         else:
             actions = self.model.sample_actions(obs, deterministic=deterministic).actions
         return actions
+
+    def policy_network(self, env: EnvSpec) -> PolicyNetwork | None:
+        """The squashed mean; the columns of the standard deviations stay behind."""
+        return self.model.actor.policy_network(env, squash=True) if self.explicit else None
 
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (SAC needs no clock)
         critic = self.update_critics(batch)

@@ -17,6 +17,7 @@ from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import resolve_checkpoint, run_directory_of
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.export import Exported, export_checkpoint
 from rl_training.runtime.policy import Policy, load_policy
 from rl_training.types import TrainResult
 
@@ -110,6 +111,11 @@ class ManagedAlgorithm:
             partial.unlink(missing_ok=True)
             raise CheckpointError(f"{target}: could not be written: {error}") from error
         return target
+
+    def export(self, path: str | Path, *, format: str | None = None) -> Exported:  # noqa: A002 (the public name)
+        """The policy with normaliser and action scaling as an ONNX, TorchScript or safetensors file, and a card beside it;
+        the format is that of the file's ending unless it is given. Nothing is written unless it acts as `predict` does."""
+        return export_checkpoint(self._require_checkpoint(), path, format=format)
 
     @classmethod
     def load(cls: type[Managed], path: str | Path, *, env: Any = None) -> Managed:

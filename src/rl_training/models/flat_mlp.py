@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.models.layout import Layer, MLPLayout, Tape, as_rows
+from rl_training.models.policy_network import PolicyNetwork
+from rl_training.types import EnvSpec
 
 __all__ = ["FlatMLP", "FlatModule", "Layer", "MLPLayout", "Tape", "as_rows"]
 
@@ -83,6 +85,11 @@ class FlatMLP(FlatModule):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layout.forward(self.layout.layers(self.flat), x)
+
+    def policy_network(self, env: EnvSpec, *, squash: bool) -> PolicyNetwork:
+        """A copy that stands alone, where this network is a policy of raw observations."""
+        layers = [(layer.weight, layer.bias) for layer in self.layers("net")]
+        return PolicyNetwork.from_layers(layers, env, activation=self.layout.activation, squash=squash)
 
     def run(self, x: Tensor) -> tuple[Tensor, Tape]:
         return self.layout.run(self.layers("net"), x)

@@ -31,7 +31,7 @@ EXTRAS = {
     "tune": (("optuna",), "search for settings"),
     "ray": (("ray",), "training on a Ray cluster"),
     "video": (("pygame", "imageio", "imageio_ffmpeg"), "videos of a policy"),
-    "export": (("onnx", "onnxscript", "onnxruntime"), "policies as ONNX files"),
+    "export": (("onnx", "onnxruntime"), "policies as ONNX files"),
     "report": (("matplotlib", "tensorboard"), "plots, reports and TensorBoard"),
     "docs": (("material", "mkdocstrings"), "building the documentation"),
     "dev": (("pytest", "hypothesis", "ruff", "mypy"), "working on the library itself"),
