@@ -24,6 +24,19 @@ def test_a_run_stopped_within_an_episode_and_resumed_is_the_uninterrupted_run(na
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
+def test_resuming_a_run_that_has_ended_changes_nothing(name, tmp_path):
+    """As after a kill between the last checkpoint and the end: what came after it is made again, and only once."""
+    whole = train(small_config(name, tmp_path))
+    lines, file, best = history(whole.run_dir), whole.checkpoint_path, whole.run_dir / "checkpoints" / "best.safetensors"
+    bytes_before = file.read_bytes(), best.read_bytes()
+    again = resume_training(whole.run_dir)
+    assert history(whole.run_dir) == lines
+    assert (file.read_bytes(), best.read_bytes()) == bytes_before
+    clockless = [{k: v for k, v in r.metrics.items() if not k.startswith("time/")} for r in (whole, again)]
+    assert clockless[0] == clockless[1]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_n_steps_and_then_n_more_are_two_n(name, tmp_path):
     config = small_config(name, tmp_path / "whole")
     whole = train(config)

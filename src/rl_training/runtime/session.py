@@ -223,7 +223,7 @@ class Session:
         merged = {**self.update_metrics, **self.progress.metrics(), **self.loop.metrics(), **self.eval_metrics}
         if self.stop_reason is not None:
             merged["stop_reason"] = self.stop_reason
-        return {name: value.item() if isinstance(value, Tensor) else value for name, value in merged.items()}
+        return _plain(merged, clock=True)
 
     def save_checkpoint(self) -> Path:
         """Write the whole state; the newest few are kept."""
@@ -247,6 +247,8 @@ class Session:
             "torch_rng": self.rng.state_dict(),
             "callbacks": {name: memory for name, memory in memories.items() if memory},
             "history_lines": self.run.history_lines,
+            "update_metrics": _plain(self.update_metrics),
+            "evaluation": {"step": self.eval_step, "metrics": _plain(self.eval_metrics)},
         }
 
     def _named_callbacks(self) -> list[tuple[str, Callback]]:
@@ -268,9 +270,16 @@ class Session:
             if name in trainer["callbacks"]:
                 callback.load_state_dict(trainer["callbacks"][name])
         self.run.continue_history(trainer["history_lines"])
+        self.update_metrics = dict(trainer.get("update_metrics", {}))
+        self._restore_evaluation(trainer.get("evaluation", {}))
         self.rng.load_state_dict(trainer["torch_rng"])
         if self.pool is not None and not self.pool.exact:
             self.run.note_inexact()
+
+    def _restore_evaluation(self, saved: Mapping[str, Any]) -> None:
+        """What is known of the policy at this step need not be found out again, unless other episodes are asked for."""
+        if saved.get("metrics", {}).get("eval_episodes") == self.config.eval_episodes:
+            self.eval_step, self.eval_metrics = saved["step"], dict(saved["metrics"])
 
     def _leave(self, signum: int, path: Path) -> None:
         """A signal came, its turn is finished and saved: say how to go on."""
@@ -280,3 +289,9 @@ class Session:
         command = f"rl-training resume --checkpoint {shlex.quote(str(self.run.directory))}"
         message = f"interrupted at step {self.global_step}; everything is saved. Go on with:\n  {command}"
         raise TrainingInterrupted(message, signum=signum, result=result)
+
+
+def _plain(metrics: Mapping[str, Any], *, clock: bool = False) -> dict[str, Any]:
+    """Metrics as numbers; without those of the clock, as a checkpoint wants them."""
+    kept = {name: value for name, value in metrics.items() if clock or not name.startswith("time/")}
+    return {name: value.item() if isinstance(value, Tensor) else value for name, value in kept.items()}
