@@ -9,7 +9,7 @@ WORKERS ?= 2
 # the tests and trainings run side by side; each takes one thread of its own
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo check test test-all bench docs clean
+.PHONY: setup demo check test test-all bench faults docs clean
 
 setup: $(READY)
 
@@ -44,6 +44,10 @@ test-all: setup
 # make bench ROW=sac runs one row
 bench: setup
 	$(BIN)/python benchmarks/speed/run.py $(if $(ROW),--row $(ROW),)
+
+# the long version of tests/faults: some thousand processes killed and resumed; results in benchmarks/faults/results
+faults: setup
+	$(BIN)/python benchmarks/faults/kill.py
 
 clean:
 	rm -rf .pytest_cache .mypy_cache .ruff_cache dist site

@@ -1,4 +1,4 @@
-"""SIGKILL at a chosen instant of the writing of a checkpoint. The process does it to itself, since nobody else could aim so well."""
+"""SIGKILL at a chosen instant of the writing of a checkpoint. The process sends it to itself: nobody else could aim so well."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import signal
 from io import FileIO
 from pathlib import Path
 
-import rl_training.experiment.checkpoint_file as checkpoint_file
-import rl_training.experiment.files as files
+from rl_training.experiment import checkpoint_file, files
 
 POINTS = ("byte", "written", "synced", "renamed")  # after which part of the work
 

@@ -98,7 +98,11 @@ def _import_everything() -> None:
     import rl_training.cli.training
     import rl_training.runtime.workflows  # noqa: F401
 
-    for name in ("gymnasium.envs.classic_control", "gymnasium.envs.mujoco.mujoco_env", "tensorboard.summary.writer.record_writer"):
+    for name in (
+        "gymnasium.envs.classic_control",
+        "gymnasium.envs.mujoco.mujoco_env",
+        "tensorboard.summary.writer.record_writer",
+    ):
         with suppress(ImportError):
             import_module(name)
 
