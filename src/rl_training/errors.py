@@ -34,6 +34,10 @@ class CheckpointError(RLTrainingError, ValueError):
     """A checkpoint is missing, damaged, foreign or does not fit."""
 
 
+class MisfitError(CheckpointError):
+    """A checkpoint is sound, but not of what it is to be used for."""
+
+
 class RunBusyError(RLTrainingError, RuntimeError):
     """Another process is working in this run directory."""
 

@@ -40,19 +40,20 @@ class Nursery:
         with self._server:
             pass
 
-    def start(self, arguments: Sequence[str], *, log: Path, aim: dict[str, Any] | None = None) -> int:
-        """Begin `rl-training ARGUMENTS`, with stdout and stderr in `log`; gives the process id."""
+    def start(self, arguments: Sequence[object], *, log: Path, **conditions: Any) -> int:
+        """Begin `rl-training ARGUMENTS`, with stdout and stderr in `log`; gives the process id.
+
+        Conditions: `aim` for `aiming.aim_into_write`, `file_limit` in bytes for each file that it writes.
+        """
         assert self._server.stdin is not None
-        request = {"arguments": list(map(str, arguments)), "log": str(log), "aim": aim}
+        request = {"arguments": list(map(str, arguments)), "log": str(log), **conditions}
         self._server.stdin.write(json.dumps(request) + "\n")
         self._server.stdin.flush()
         return self._answer()
 
-    def run(
-        self, *arguments: object, log: Path, after: float | None = None, signum: int = 0, aim: dict[str, Any] | None = None
-    ) -> int:
+    def run(self, *arguments: object, log: Path, after: float | None = None, signum: int = 0, **conditions: Any) -> int:
         """Its exit code, negative for the signal it died of; `signum` is sent once `after` seconds have passed."""
-        pid = self.start([str(word) for word in arguments], log=log, aim=aim)
+        pid = self.start(arguments, log=log, **conditions)
         assert self._server.stdout is not None
         if after is not None and not select.select([self._server.stdout], [], [], after)[0]:
             with suppress(ProcessLookupError):  # it ended this very moment
@@ -118,15 +119,23 @@ def _live(request: dict[str, Any]) -> None:
         from rl_training.cli import main
 
         sys.argv = ["rl-training", *request["arguments"]]
-        if request["aim"] is not None:
-            from aiming import aim_into_write
-
-            aim_into_write(**request["aim"])
+        _set_conditions(aim=request.get("aim"), file_limit=request.get("file_limit"))
         code = main(request["arguments"])
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _set_conditions(*, aim: dict[str, Any] | None, file_limit: int | None) -> None:
+    if aim is not None:
+        from aiming import aim_into_write
+
+        aim_into_write(**aim)
+    if file_limit is not None:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
 
 
 if __name__ == "__main__":

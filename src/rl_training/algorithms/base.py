@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 from torch import Tensor
 
 from rl_training.algorithms.optim import Adam
+from rl_training.errors import CheckpointError
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics, State, UpdateResult
@@ -66,6 +67,9 @@ class Algorithm(ABC):
         return parts | {name: getattr(self, name) for name in self.saved}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        parts = {name for name, value in vars(self).items() if hasattr(value, "state_dict")} | set(self.saved)
+        if state.keys() != parts:
+            raise CheckpointError(f"{type(self).__name__} has the parts {sorted(parts)}; the checkpoint has {sorted(state)}")
         for name, value in state.items():
             if name in self.saved:
                 setattr(self, name, value)

@@ -121,7 +121,11 @@ class ManagedAlgorithm:
     def load(cls: type[Managed], path: str | Path, *, env: Any = None) -> Managed:
         """From a checkpoint file or a run directory; `env` where the run was made on an object or a factory."""
         file = resolve_checkpoint(Path(path))
-        agent = cls(TrainConfig.from_dict(read_header(file).config))
+        try:
+            config = TrainConfig.from_dict(read_header(file).config)
+        except ConfigError as error:
+            raise CheckpointError(f"{file}: its configuration cannot be used: {error}") from error
+        agent = cls(config)
         agent.checkpoint_path, agent._env = file, env
         return agent
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +19,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from rl_training.errors import CheckpointError, did_you_mean
+from rl_training.errors import CheckpointError, ConfigError, MisfitError, RLTrainingError, did_you_mean
 from rl_training.experiment.checkpoint_file import FORMAT_VERSION, Leaf, is_tensor, why_unstorable, write_file
 from rl_training.experiment.checkpoint_reader import CheckpointFile
 from rl_training.types import State
@@ -74,6 +75,21 @@ def read_header(path: str | Path) -> CheckpointHeader:
     with CheckpointFile(Path(path)) as file:
         state = _decoded(file, (), tensor=file.verify, array=file.verify)
     return CheckpointHeader(state.config, state.metadata, FORMAT_VERSION)
+
+
+@contextmanager
+def must_fit() -> Iterator[None]:
+    """Within it, whatever goes wrong while a checkpoint's state is taken over is told as that state not fitting here."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise MisfitError(str(error)) from error
+    except RLTrainingError as error:
+        if isinstance(error, ConfigError):
+            raise MisfitError(f"its configuration cannot be used: {error}") from error
+        raise  # an environment that breaks is not the checkpoint's fault
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise MisfitError(f"the checkpoint does not fit here: {type(error).__name__}: {error}") from error
 
 
 def _chosen(parts: Iterable[str] | None) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def latest_good_checkpoint(run_dir: str | Path, *, parts: Iterable[str] | None =
         skipped.append(str(error))
     if skipped:
         raise CheckpointError(f"{folder}: none of its {len(skipped)} checkpoints can be read:\n  " + "\n  ".join(skipped))
-    raise CheckpointError(f"{folder}: there is no checkpoint in it")
+    raise CheckpointError(f"{folder}: there is no checkpoint in it{_begin_again(folder.parent / 'config.yaml')}")
 
 
 def resolve_checkpoint(path: str | Path, *, parts: Iterable[str] | None = None) -> Path:
@@ -87,6 +88,11 @@ def _checkpoint_folder(directory: Path) -> Path:
         known = f"; it holds the runs {', '.join(runs[:10])}" if runs else ""
         raise CheckpointError(f"{directory}: is neither a run directory nor a folder of checkpoints{known}")
     return directory
+
+
+def _begin_again(config: Path) -> str:
+    """A clause for a run that ended before its first checkpoint: begun anew it gives the same numbers."""
+    return f"; begin again with: rl-training train --config {shlex.quote(str(config))}" if config.is_file() else ""
 
 
 def _near(path: Path) -> str:

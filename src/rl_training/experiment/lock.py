@@ -33,13 +33,15 @@ class RunLock:
             raise RLTrainingError(f"{run_dir}: cannot be worked in: {reason(error)}") from error
         try:
             self._lock(handle)
-        except BaseException:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, _signature().encode(), 0)
+        except BaseException as error:
             os.close(handle)
+            if isinstance(error, OSError):
+                raise RLTrainingError(f"{run_dir}: cannot be worked in: {reason(error)}") from error
             raise
         self._handle = handle
         _held.add(self)
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, _signature().encode(), 0)
 
     def _lock(self, handle: int) -> None:
         try:

@@ -111,7 +111,10 @@ class Run:
         """Write down that the run goes on: from where, with which settings changed, and in what other software."""
         append_resume(self.directory, {"step": step, "changes": changes, "differences": differences})
         if changes:
-            write_text(self.directory / "config.yaml", config.to_yaml())
+            try:
+                write_text(self.directory / "config.yaml", config.to_yaml())
+            except OSError as error:
+                raise RLTrainingError(f"{self.directory}: the run cannot go on: {reason(error)}") from error
 
     def note_inexact(self) -> None:
         """From here on the run is not, bit for bit, what an uninterrupted one would have been."""

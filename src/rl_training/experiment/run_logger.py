@@ -178,7 +178,7 @@ class TensorBoardSink(MetricsSink):
             from tensorboard.compat.proto.summary_pb2 import Summary
             from tensorboard.summary.writer.record_writer import RecordWriter
         if self._writer is None:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(exist_ok=True)  # a run directory that was removed is not made again
             name = f"events.out.tfevents.{time.time_ns():019d}.{socket.gethostname()}.{os.getpid()}"
             self._writer = RecordWriter((self.directory / name).open("xb"))
             self._writer.write(Event(wall_time=waiting[0][0], file_version="brain.Event:2").SerializeToString())

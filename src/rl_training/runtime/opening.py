@@ -18,7 +18,7 @@ from rl_training.envs.population import PopulationEnvs
 from rl_training.envs.source import EnvSource
 from rl_training.envs.spaces import require_actions
 from rl_training.errors import CheckpointError, ConfigError
-from rl_training.experiment.checkpoint import CheckpointState
+from rl_training.experiment.checkpoint import CheckpointState, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.metadata import environment_differences, numeric_environment
 from rl_training.experiment.run import Run
@@ -54,7 +54,8 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
     require_algorithm_fits(config, spec)
     saved = given.get("checkpoint_state")
     if saved is not None:
-        require_same_task(config, spec, saved)
+        with must_fit():
+            require_same_task(config, spec, saved)
     device = resolve_device(config.device)
     dataset = _prior_data(config, source, spec, saved)
     with ExitStack() as stack:
@@ -119,7 +120,8 @@ def _prior_data(config: TrainConfig, source: EnvSource, spec: EnvSpec, saved: Ch
         return None
     dataset = load_offline_data(config.options, source, spec, seed=config.seed)
     if saved is not None:
-        dataset.load_state_dict(saved.buffer_state["dataset"])
+        with must_fit():
+            dataset.load_state_dict(saved.buffer_state["dataset"])
     return dataset
 
 
@@ -150,11 +152,20 @@ def _open_run(config: TrainConfig, given: SessionOptions) -> Run:
     saved, run_dir = given.get("checkpoint_state"), given.get("run_dir")
     run = Run.create(config, suffix=given.get("run_suffix")) if run_dir is None else Run.open(run_dir)
     if saved is not None:
-        differences = environment_differences(saved.metadata.get("environment", {}), numeric_environment())
-        for difference in differences:
-            log.warning("resuming may not be exact: %s", difference)
-        changes = {
-            name: [saved.config.get(name), value] for name, value in config.to_dict().items() if saved.config.get(name) != value
-        }
-        run.note_resume(config, step=saved.trainer_state["progress"]["global_step"], changes=changes, differences=differences)
+        try:
+            with must_fit():
+                _note_resume(run, config, saved)
+        except BaseException:
+            run.close()
+            raise
     return run
+
+
+def _note_resume(run: Run, config: TrainConfig, saved: CheckpointState) -> None:
+    differences = environment_differences(saved.metadata.get("environment", {}), numeric_environment())
+    for difference in differences:
+        log.warning("resuming may not be exact: %s", difference)
+    changes = {
+        name: [saved.config.get(name), value] for name, value in config.to_dict().items() if saved.config.get(name) != value
+    }
+    run.note_resume(config, step=saved.trainer_state["progress"]["global_step"], changes=changes, differences=differences)

@@ -11,8 +11,8 @@ import torch
 from rl_training.algorithms.base import Algorithm
 from rl_training.envs.pool import Evaluator
 from rl_training.envs.source import EnvSource
-from rl_training.errors import CheckpointError
-from rl_training.experiment.checkpoint import load_checkpoint
+from rl_training.errors import CheckpointError, MisfitError
+from rl_training.experiment.checkpoint import load_checkpoint, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import resolve_checkpoint
 from rl_training.experiment.registry import get_algorithm_spec
@@ -56,12 +56,13 @@ def load_policy(path: str | Path, *, device: str = "auto") -> Policy:
     """The policy of a checkpoint, or of the newest checkpoint of a run directory; buffers are not read."""
     file = resolve_checkpoint(path, parts=("algorithm_state",))
     state = load_checkpoint(file, parts=("algorithm_state",))
+    where = resolve_device(device)
     try:
-        config = TrainConfig.from_dict(state.config)
-        spec = EnvSpec.from_dict(state.metadata["env_spec"])
-        where = resolve_device(device)
-        algorithm = get_algorithm_spec(config.algo).build_fn(config.options, spec, where)
-        algorithm.load_state_dict(state.algorithm_state)
-    except (KeyError, TypeError, RuntimeError, AttributeError) as error:
-        raise CheckpointError(f"{file}: does not fit this version of the library: {error}") from error
+        with must_fit():
+            config = TrainConfig.from_dict(state.config)
+            spec = EnvSpec.from_dict(state.metadata["env_spec"])
+            algorithm = get_algorithm_spec(config.algo).build_fn(config.options, spec, where)
+            algorithm.load_state_dict(state.algorithm_state)
+    except MisfitError as error:
+        raise CheckpointError(f"{file}: {error}") from error
     return Policy(config, spec, algorithm, device=where)

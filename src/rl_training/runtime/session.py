@@ -20,7 +20,7 @@ from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.pool import EnvPool
 from rl_training.envs.population import PopulationEnvs
 from rl_training.errors import EnvError, NumericsError, TrainingInterrupted
-from rl_training.experiment.checkpoint import CheckpointState
+from rl_training.experiment.checkpoint import CheckpointState, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.run import Run
 from rl_training.runtime.callbacks import Callback
@@ -122,7 +122,8 @@ class Session:
     def train(self, algorithm: Algorithm, loop: Loop) -> TrainResult:
         """Turn after turn until the budget is spent, something asks to stop, or a signal comes."""
         self.algorithm, self.loop = algorithm, loop
-        self._restore()
+        with must_fit():
+            self._restore()
         self._clock = (time.perf_counter(), self.global_step, self.progress.updates)
         with StopSignals() as signals:
             for callback in self.callbacks:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.experiment.checkpoint import load_checkpoint
+from rl_training.errors import CheckpointError, MisfitError
+from rl_training.experiment.checkpoint import CheckpointState, load_checkpoint, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import resolve_checkpoint, run_directory_of
 from rl_training.experiment.registry import get_algorithm_spec
@@ -48,11 +49,23 @@ def resume_training(
     """
     file = resolve_checkpoint(Path(path))
     state = load_checkpoint(file)
-    config = TrainConfig.from_dict(state.config)
+    config = _saved_config(state, file)
     changes = {"total_timesteps": total_timesteps, "output_dir": output_dir, "eval_episodes": eval_episodes}
     config = config.replace(**{name: value for name, value in changes.items() if value is not None})
     run_dir = None if output_dir is not None or run_suffix is not None else run_directory_of(file)
-    result: TrainResult = get_algorithm_spec(config.algo).train_fn(
-        config, run_suffix=run_suffix, checkpoint_state=state, callbacks=callbacks, run_dir=run_dir, env=env
-    )
+    train = get_algorithm_spec(config.algo).train_fn
+    try:
+        result: TrainResult = train(
+            config, run_suffix=run_suffix, checkpoint_state=state, callbacks=callbacks, run_dir=run_dir, env=env
+        )
+    except MisfitError as error:  # raised by those who know the state but not the file
+        raise CheckpointError(f"{file}: {error}") from error
     return result
+
+
+def _saved_config(state: CheckpointState, file: Path) -> TrainConfig:
+    try:
+        with must_fit():
+            return TrainConfig.from_dict(state.config)
+    except MisfitError as error:
+        raise CheckpointError(f"{file}: {error}") from error
