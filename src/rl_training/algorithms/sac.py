@@ -179,7 +179,11 @@ class SAC(Algorithm):
             q_values = outputs.squeeze(-1)
             losses = actor_loss(q_values, logprobs, alpha, pessimistic=self.pessimistic_actor)
             d_q, d_logprobs = actor_loss_gradient(q_values, logprobs, alpha, pessimistic=self.pessimistic_actor)
-            d_actions = self.model.critics.input_gradient(tape, d_q.unsqueeze(-1), start=obs.shape[-1]).sum(0)
+            # by the lowest critic most of d_q is zero; picking its rows out costs a device that runs ahead more than it saves
+            critics, sparse = self.model.critics, self.pessimistic_actor and obs.device.type == "cpu"
+            d_inputs = critics.summed_input_gradient if sparse else critics.input_gradient
+            d_actions = d_inputs(tape, d_q.unsqueeze(-1), start=obs.shape[-1])
+            d_actions = d_actions if sparse else d_actions.sum(0)
             self.model.backward_actor(done, d_actions=d_actions, d_logprobs=d_logprobs)
             self.actor_optimizer.step([self.model.actor.gradient])
         else:

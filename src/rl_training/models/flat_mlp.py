@@ -104,3 +104,7 @@ class FlatMLP(FlatModule):
 
     def input_gradient(self, tape: Tape, gradient: Tensor, *, start: int = 0) -> Tensor:
         return self.layout.input_gradient(self.layers("net"), tape, gradient, start=start)
+
+    def summed_input_gradient(self, tape: Tape, gradient: Tensor, *, start: int = 0) -> Tensor:
+        """`input_gradient` added up over the members; quick where most of `gradient` is zero."""
+        return self.layout.summed_input_gradient(self.layers("net"), tape, gradient, start=start)

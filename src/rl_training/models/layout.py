@@ -36,6 +36,9 @@ class NormTape(NamedTuple):
     mean: Tensor
     rstd: Tensor
 
+    def of_rows(self, member: int, rows: Tensor) -> NormTape:
+        return NormTape(*(part[member, rows] for part in self))
+
 
 class LayerTape(NamedTuple):
     """What the backward pass of one layer needs to know of the forward pass."""
@@ -44,6 +47,12 @@ class LayerTape(NamedTuple):
     norm: NormTape | None
     pre_activation: Tensor | None  # kept only where the activation's derivative is not a function of its output
     output: Tensor
+
+    def of_rows(self, member: int, rows: Tensor) -> LayerTape:
+        """What is kept of some rows of one member, but for the inputs, which the gradient at inputs does not ask for."""
+        pre_activation = None if self.pre_activation is None else self.pre_activation[member, rows]
+        norm = None if self.norm is None else self.norm.of_rows(member, rows)
+        return LayerTape(self.inputs, norm, pre_activation, self.output[member, rows])
 
 
 Tape = list[LayerTape]
@@ -163,6 +172,21 @@ class MLPLayout:
             weight = layers[i].weight if i else layers[i].weight[..., start:, :]
             gradient = through(gradient, weight)
         return gradient
+
+    @torch.no_grad()
+    def summed_input_gradient(self, layers: Sequence[Layer], tape: Tape, gradient: Tensor, *, start: int = 0) -> Tensor:
+        """The members' input gradients added up; each member runs the rows alone where it has a gradient at its one output.
+
+        Where a minimum over members picks one for each row, that is the work of a single network.
+        """
+        inputs = layers[0].weight.shape[-2]
+        total = gradient.new_zeros(gradient.shape[-2], inputs - start)
+        for member, column in enumerate(gradient):
+            rows = column.squeeze(-1).nonzero().squeeze(-1)
+            own = [Layer(*(None if part is None else part[member] for part in layer)) for layer in layers]  # type: ignore[arg-type]
+            kept = [entry.of_rows(member, rows) for entry in tape[:-1]]
+            total.index_add_(0, rows, self.input_gradient(own, [*kept, tape[-1]], column[rows], start=start))
+        return total
 
     def _through_hidden(self, layer: Layer, gradients: Layer | None, tape: LayerTape, gradient: Tensor) -> Tensor:
         """Back through a hidden layer's activation and norm; `gradient` is nobody else's and may be written over."""
