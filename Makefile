@@ -49,5 +49,9 @@ bench: setup
 faults: setup
 	$(BIN)/python benchmarks/faults/kill.py
 
+# the documentation site, in site/; look at it with: .venv/bin/mkdocs serve
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 clean:
 	rm -rf .pytest_cache .mypy_cache .ruff_cache dist site

@@ -35,6 +35,7 @@ from rl_training.errors import ConfigError, did_you_mean  # noqa: E402
 from rl_training.experiment.result_curves import draw_result_curves  # noqa: E402
 from rl_training.experiment.result_tables import HEADER, markdown_table, provenance, result_row  # noqa: E402
 from rl_training.options import algorithm_names, load_options_class  # noqa: E402
+from rl_training.options.base import Options  # noqa: E402
 from rl_training.resources import list_presets  # noqa: E402
 
 KINDS = "results|curves|options|algorithms"
@@ -142,6 +143,11 @@ def algorithms_table(page: Path) -> str:
 
 def options_table(algo: str) -> str:
     """Every option of an algorithm as its typed config describes it."""
+    return config_table(load_options_class(algo))
+
+
+def config_table(config: type[Options]) -> str:
+    """Every option of a typed config."""
     rows = [
         (
             f"`{info.name}`",
@@ -149,7 +155,7 @@ def options_table(algo: str) -> str:
             default_words(info.default),
             info.description,
         )
-        for info in load_options_class(algo).describe()
+        for info in config.describe()
     ]
     return markdown_table(("option", "takes", "default", "meaning"), rows)
 
