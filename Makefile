@@ -25,10 +25,12 @@ demo: setup
 	@$(BIN)/rl-training train ppo/cartpole --output-dir runs/demo --run-suffix $(RUN_SUFFIX)
 	@$(BIN)/rl-training eval --checkpoint $(DEMO_RUN) --num-episodes 50
 	@$(BIN)/rl-training plot $(DEMO_RUN) --out $(DEMO_RUN)/learning_curve.png
+	@$(BIN)/rl-training report $(DEMO_RUN) --out $(DEMO_RUN)/report.html
 	@echo
 	@echo "run:            $(DEMO_RUN)"
 	@echo "checkpoints:    $(DEMO_RUN)/checkpoints"
 	@echo "learning curve: $(DEMO_RUN)/learning_curve.png"
+	@echo "report:         $(DEMO_RUN)/report.html (open it in a browser)"
 
 check: setup
 	$(BIN)/ruff check .

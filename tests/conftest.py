@@ -29,3 +29,14 @@ def nursery() -> Iterator[Any]:
 
     with Nursery() as made:
         yield made
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    """Tests left out for want of a browser are easily taken for tests that passed: say so at the very end."""
+    yield
+    skipped = [report for report in terminalreporter.getreports("skipped") if "no browser" in str(report.longrepr)]
+    if skipped:
+        terminalreporter.section("WARNING", sep="!", red=True, bold=True)
+        words = "tests of the report in a real browser WERE NOT RUN: there is no Chromium (apt-get install chromium)"
+        terminalreporter.line(f"{len(skipped)} {words}", red=True, bold=True)

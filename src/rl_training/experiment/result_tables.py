@@ -24,7 +24,7 @@ def to_markdown(results: Mapping[str, Any]) -> str:
         "seconds to the threshold are interquartile means over the seeds whose evaluations reach it.",
     ]
     if results["comparisons"]:
-        rows = [_comparison_row(comparison) for comparison in results["comparisons"]]
+        rows = [comparison_row(comparison) for comparison in results["comparisons"]]
         parts += ["## Probability of improvement", markdown_table(("task", "A", "B", "P(A > B) [95 % interval]"), rows)]
     if results["missing"]:
         lines = [f"- {missed['entry']} seed {missed['seed']}: {missed['reason']}" for missed in results["missing"]]
@@ -94,6 +94,7 @@ def _reference(reference: Mapping[str, Any] | None) -> str:
     return f"{reference['value']:g} ({reference['source']}{at})"
 
 
-def _comparison_row(comparison: Mapping[str, Any]) -> tuple[str, str, str, str]:
+def comparison_row(comparison: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Task, A, B and how likely A is better."""
     shown = f"{comparison['probability']:.2f} [{comparison['low']:.2f}, {comparison['high']:.2f}]"
     return comparison["task"], comparison["a"], comparison["b"], shown

@@ -61,7 +61,7 @@ def parse_record(line: str) -> tuple[int, dict[str, Any]] | None:
     try:
         record = json.loads(line)
         return int(record["step"]), dict(record["metrics"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 
@@ -90,6 +90,11 @@ def evaluation_curve(history: History) -> Curve:
         for (step, metrics), seconds in zip(history, elapsed_seconds(history), strict=True)
         if metrics.get("eval_return_mean") is not None
     }
+    return curve_of(points)
+
+
+def curve_of(points: Mapping[int, tuple[float, float]]) -> Curve:
+    """From value and seconds by step."""
     steps = sorted(points)
     return Curve(steps, [points[step][0] for step in steps], [points[step][1] for step in steps])
 

@@ -21,6 +21,8 @@ Scores: TypeAlias = "npt.NDArray[Any] | Sequence[float] | Sequence[Sequence[floa
 Curve: TypeAlias = "tuple[npt.ArrayLike, npt.ArrayLike]"
 """The steps at which a run was evaluated, strictly increasing, and its return at each."""
 
+_MAX_DRAWN = 2_000_000  # numbers held at once while curves are resampled
+
 
 class Interval(NamedTuple):
     """Lower and upper end of a confidence interval."""
@@ -152,12 +154,17 @@ def aggregate_curves(
     if not curves:
         raise ConfigError("no curves to aggregate; give at least one run's (steps, returns)")
     checked = [_curve(*curve) for curve in curves]
-    points = _common_grid([steps for steps, _ in checked], grid)
+    points = common_grid([steps for steps, _ in checked], grid)
     values = np.stack([np.interp(points, steps, returns) for steps, returns in checked])
     # one draw of runs for all points: a resample is a set of whole curves
     drawn = rng.integers(len(checked), size=(num_resamples, len(checked)))
-    intervals = [_percentiles(interquartile_mean(column[drawn], axis=-1), confidence, num_resamples) for column in values.T]
-    low, high = np.array(intervals).T
+    tail = 50.0 * (1.0 - confidence)
+    at_once = max(1, _MAX_DRAWN // drawn.size)  # many points in one go, but not more than memory likes
+    parts = [
+        np.percentile(interquartile_mean(values.T[first : first + at_once, drawn], axis=-1), [tail, 100.0 - tail], axis=-1)
+        for first in range(0, len(points), at_once)
+    ]
+    low, high = np.concatenate(parts, axis=1)
     return CurveBand(points, interquartile_mean(values, axis=0), low, high, num_runs=len(checked))
 
 
@@ -215,7 +222,8 @@ def _curve(steps: npt.ArrayLike, returns: npt.ArrayLike) -> tuple[npt.NDArray[An
     return at, values
 
 
-def _common_grid(all_steps: list[npt.NDArray[Any]], grid: npt.ArrayLike | None) -> FloatArray:
+def common_grid(all_steps: Sequence[npt.NDArray[Any]], grid: npt.ArrayLike | None = None) -> FloatArray:
+    """The steps at which `aggregate_curves` compares runs that were evaluated at `all_steps`."""
     first, last = max(steps[0] for steps in all_steps), min(steps[-1] for steps in all_steps)
     if first > last:
         raise ConfigError(f"the runs share no steps: one begins at {first}, another ends at {last}")

@@ -112,7 +112,7 @@ def fingerprint(config: TrainConfig) -> str:
 
 def changes(old: TrainConfig, new: TrainConfig) -> list[str]:
     """One line for each setting that two configurations differ in, those without effect left out."""
-    before, after = _flat(old), _flat(new)
+    before, after = flat_settings(old), flat_settings(new)
     keys = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
     return [f"{key}: {before.get(key)} then, {after.get(key)} now" for key in keys]
 
@@ -128,7 +128,8 @@ def replaced_words(job: Job) -> str:
     return f"{job.name}: its configuration has changed; {job.replaces.name} stays, {job.run_dir.name} is begun{listed}"
 
 
-def _flat(config: TrainConfig) -> dict[str, Any]:
+def flat_settings(config: TrainConfig) -> dict[str, Any]:
+    """Every setting that can change a number, defaults written out, the algorithm's as `algo_kwargs.name`."""
     values = config.resolved().to_dict()
     inner = {f"algo_kwargs.{name}": value for name, value in values.pop("algo_kwargs").items()}
     return {name: value for name, value in (values | inner).items() if name not in _WITHOUT_EFFECT}
