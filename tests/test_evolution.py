@@ -26,7 +26,7 @@ from rl_training.runtime.population import Fitness, Generation
 from small_runs import small_config, state_difference, train
 
 
-def loop_of(*, returns, lengths=None, options=None, algorithm=None, survival_bonus=0.0, seed=0):
+def loop_of(*, returns, lengths=None, options=None, algorithm=None, survival_bonus=0.0, seed=0, on_nan="stop"):
     """A loop whose generations have the returns [D, 2] that are given, whatever the policy."""
     model = MLPARSModel(2, 1)
     asked = []
@@ -40,7 +40,7 @@ def loop_of(*, returns, lengths=None, options=None, algorithm=None, survival_bon
 
     options = options or OpenAIESConfig(num_directions=len(values))
     learner = algorithm or OpenAIES(model, step_size=0.1, noise_std=0.1)
-    return EvolutionLoop(learner, evaluate, options, seed=seed, survival_bonus=survival_bonus), asked
+    return EvolutionLoop(learner, evaluate, options, seed=seed, survival_bonus=survival_bonus, on_nan=on_nan), asked
 
 
 def test_a_turn_counts_the_steps_that_were_made_and_the_episodes_that_ended():
@@ -52,7 +52,7 @@ def test_a_turn_counts_the_steps_that_were_made_and_the_episodes_that_ended():
 
 def test_a_pair_with_a_return_that_is_no_number_is_dropped_with_a_warning_and_counted(caplog):
     def moved(returns):
-        loop, _ = loop_of(returns=returns)
+        loop, _ = loop_of(returns=returns, on_nan="skip")
         loop.collect()
         loop.learn(global_step=0, max_updates=None)
         return loop

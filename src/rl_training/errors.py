@@ -46,6 +46,10 @@ class NumericsError(RLTrainingError, ArithmeticError):
     """Training produced a number that is not finite."""
 
 
+class EnvNumericsError(EnvError, NumericsError):
+    """An environment returned a number that is not finite."""
+
+
 class MissingExtraError(RLTrainingError, ImportError):
     """An optional dependency is needed for what was asked."""
 

@@ -9,7 +9,16 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from rl_training.envs.source import EnvSource
-from rl_training.envs.vector import EnvFault, VectorEnvs, all_finite, episode_seed, make_envs, not_finite, shown_action
+from rl_training.envs.vector import (
+    EnvFault,
+    NumberFault,
+    VectorEnvs,
+    all_finite,
+    episode_seed,
+    make_envs,
+    not_finite,
+    shown_action,
+)
 from rl_training.errors import NumericsError
 from rl_training.types import EnvSpec
 
@@ -137,7 +146,7 @@ class _Turn:
         except EnvFault as fault:
             raise self._located(fault.index, numbers[index.tolist().index(fault.index)], fault.what) from fault
         if bad := not_finite(obs):
-            raise self._located(int(index[bad[0]]), numbers[bad[0]], bad[1])
+            raise self._located(int(index[bad[0]]), numbers[bad[0]], bad[1], kind=NumberFault)
         self.index, self.episode = np.append(self.index, index), np.append(self.episode, numbers)
         self.obs = np.concatenate([self.obs, obs])
 
@@ -150,7 +159,7 @@ class _Turn:
         except EnvFault as fault:
             raise self._in_step(self.index.tolist().index(fault.index), fault.what, actions) from fault
         if bad := not_finite(done.obs, done.rewards):
-            raise self._in_step(*bad, actions)
+            raise self._in_step(*bad, actions, kind=NumberFault)
         self.obs = done.obs
         self.returns[self.episode] += done.rewards
         self.lengths[self.episode] += 1
@@ -162,9 +171,10 @@ class _Turn:
             self.index, self.episode, self.obs = self.index[~over], self.episode[~over], self.obs[~over]
             self.begin(free)
 
-    def _in_step(self, row: int, what: str, actions: np.ndarray) -> EnvFault:
-        return self._located(int(self.index[row]), self.episode[row], f"{what}; the action was {shown_action(actions[row])}")
+    def _in_step(self, row: int, what: str, actions: np.ndarray, kind: type[EnvFault] = EnvFault) -> EnvFault:
+        what = f"{what}; the action was {shown_action(actions[row])}"
+        return self._located(int(self.index[row]), self.episode[row], what, kind=kind)
 
-    def _located(self, index: int, episode: int, what: str) -> EnvFault:
+    def _located(self, index: int, episode: int, what: str, kind: type[EnvFault] = EnvFault) -> EnvFault:
         where = f"evaluation episode {episode}, step {self.lengths[episode] + 1}"
-        return EnvFault(self._spec.env_id, index, what, where=where)
+        return kind(self._spec.env_id, index, what, where=where)

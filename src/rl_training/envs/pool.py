@@ -13,6 +13,7 @@ from rl_training.envs.episodes import Evaluator, run_episodes
 from rl_training.envs.source import EnvSource
 from rl_training.envs.vector import (
     EnvFault,
+    NumberFault,
     Transitions,
     VectorEnvs,
     action_dtype,
@@ -39,6 +40,14 @@ class PoolStep(NamedTuple):
     truncated: np.ndarray  # [N] bool: cut by a limit
     episode_returns: list[float]
     episode_lengths: list[int]
+
+
+class ActionFault(NumericsError):  # noqa: N818 (beside EnvFault)
+    """The policy chose an action that is not finite; `index` is the environment it was meant for."""
+
+    def __init__(self, message: str, *, index: int) -> None:
+        super().__init__(message)
+        self.index = index
 
 
 class _Book(NamedTuple):
@@ -204,7 +213,7 @@ class EnvPool:
             raise self._located(fault.index, numbers[fault.index], 0, fault.what) from fault
         if bad := not_finite(obs):
             env = int(index[bad[0]])
-            raise self._located(env, numbers[env], 0, bad[1])
+            raise self._located(env, numbers[env], 0, bad[1], kind=NumberFault)
         return obs
 
     def _step_all(self, actions: np.ndarray) -> Transitions:
@@ -213,16 +222,16 @@ class EnvPool:
         except EnvFault as fault:
             raise self._in_step(fault.index, fault.what) from fault
         if bad := not_finite(done.obs, done.rewards):
-            raise self._in_step(*bad)
+            raise self._in_step(*bad, kind=NumberFault)
         return done
 
-    def _in_step(self, env: int, what: str) -> EnvFault:
+    def _in_step(self, env: int, what: str, kind: type[EnvFault] = EnvFault) -> EnvFault:
         book = self._book
         what = f"{what}; the action was {shown_action(self._log[book.time, env])}"
-        return self._located(env, book.episodes[env], book.lengths[env] + 1, what)
+        return self._located(env, book.episodes[env], book.lengths[env] + 1, what, kind=kind)
 
-    def _located(self, env: int, episode: int, step: int, what: str) -> EnvFault:
-        return EnvFault(self.spec.env_id, env, what, where=f"episode {episode}, step {step}")
+    def _located(self, env: int, episode: int, step: int, what: str, kind: type[EnvFault] = EnvFault) -> EnvFault:
+        return kind(self.spec.env_id, env, what, where=f"episode {episode}, step {step}")
 
     def _refusal(self, actions: np.ndarray) -> Exception:
         if actions.shape != self._shape:
@@ -231,7 +240,7 @@ class EnvPool:
             return EnvError(f"the environments of {self.spec.env_id} are not where the books say; restore() brings them back")
         env = int(np.flatnonzero(~np.isfinite(actions).all(axis=1))[0])
         where = f"environment {env}, episode {self._book.episodes[env]}, step {self._book.lengths[env] + 1}"
-        return NumericsError(f"{self.spec.env_id}, {where}: the policy chose the action {shown_action(actions[env])}")
+        return ActionFault(f"{self.spec.env_id}, {where}: the policy chose the action {shown_action(actions[env])}", index=env)
 
     def _checked(self, state: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The arrays of a saved state, if it is one of such a pool."""

@@ -19,21 +19,21 @@ class PopulationEnvs:
     exact = True  # there is nothing to restore
 
     def __init__(
-        self, source: EnvSource, spec: EnvSpec, *, num_episodes: int, num_envs: int | None, backend: str, batched: bool
+        self,
+        source: EnvSource,
+        spec: EnvSpec,
+        *,
+        num_episodes: int,
+        num_envs: int | None,
+        backend: str,
+        batched: bool,
+        timeout: float | None = None,
     ) -> None:
-        self.envs = self._made(source, spec, num_episodes, num_envs, backend, batched=batched)
-
-    def _made(
-        self, source: EnvSource, spec: EnvSpec, num_episodes: int, num_envs: int | None, backend: str, *, batched: bool
-    ) -> VectorEnvs:
         wanted = num_envs or num_episodes
-        if batched and backend == "local_sync":
-            found = find_batched(source, spec, num_envs=wanted)
-            if found is not None:
-                return found
+        found = find_batched(source, spec, num_envs=wanted) if batched and backend == "local_sync" else None
         if backend != "batched":
             wanted = (num_envs or min(num_episodes, MOST)) if source.can_make_more else 1
-        return make_envs(source, spec, num_envs=wanted, backend=backend)
+        self.envs: VectorEnvs = found or make_envs(source, spec, num_envs=wanted, backend=backend, timeout=timeout)
 
     @contextmanager
     def lend(self) -> Iterator[VectorEnvs]:

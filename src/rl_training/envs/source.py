@@ -65,7 +65,7 @@ class EnvSource:
         if self._more is None:
             try:
                 if self._object is not None:
-                    self._rebuild(self._object).close()
+                    close_env(self._rebuild(self._object))
                 self._more = True
             except EnvError:
                 self._more = False
@@ -93,7 +93,7 @@ class EnvSource:
         if env is self._object:
             self._lent = False
         else:
-            env.close()
+            close_env(env)
 
     def recipe(self) -> EnvFactory:
         """What makes one environment in a worker process, which need not have run whatever registered the id."""
@@ -101,7 +101,7 @@ class EnvSource:
             return self._factory
         if self._object is not None:
             another = self._rebuild(self._object)
-            another.close()
+            close_env(another)
             return partial(gym.make, another.spec or self.env_id, disable_env_checker=True)
         with self._one() as env:  # imports and registers what the id needs
             registered = gym.registry.get(env.unwrapped.spec.id) if env.unwrapped.spec else None
@@ -114,7 +114,7 @@ class EnvSource:
             yield env
         finally:
             if env is not self._object:
-                env.close()
+                close_env(env)
 
     def _call(self, factory: EnvFactory, name: str) -> Env:
         with self._warnings_logged():
@@ -148,7 +148,7 @@ class EnvSource:
         except RLTrainingError as error:
             raise EnvError(f"{needed} its spec cannot make another ({error}); {FACTORY_ADVICE}") from error
         if (made := _layers(env)) != (given := _layers(original)):
-            env.close()
+            close_env(env)
             raise EnvError(f"{needed} its spec makes {' on '.join(made)} where it is {' on '.join(given)}; {FACTORY_ADVICE}")
         return env
 
@@ -165,6 +165,14 @@ class EnvSource:
                 # gymnasium's own begin so; other packages' deprecations are no business of the user's
                 ours = text.startswith("WARN: ") or not issubclass(warning.category, DeprecationWarning)
                 log.log(logging.WARNING if ours else logging.DEBUG, "%s", text.removeprefix("WARN: "))
+
+
+def close_env(env: Env) -> None:
+    """Close it; if it cannot be closed, others still can, and whatever went before matters more."""
+    try:
+        env.close()
+    except Exception as error:  # noqa: BLE001 (it may be anything)
+        log.warning("%s: close raised %s: %s", _name_of(env), type(error).__name__, error)
 
 
 def _checked_factory(env: Any) -> EnvFactory:

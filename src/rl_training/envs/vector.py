@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 import gymnasium as gym
 import numpy as np
 
-from rl_training.envs.source import EnvSource
+from rl_training.envs.source import EnvSource, close_env
 from rl_training.envs.spaces import describe_env
-from rl_training.errors import ConfigError, EnvError, UnsupportedSpace
+from rl_training.errors import ConfigError, EnvError, EnvNumericsError, UnsupportedSpace
 from rl_training.types import EnvSpec
 
 Indices: TypeAlias = "Sequence[int] | np.ndarray"
@@ -50,6 +50,10 @@ class EnvFault(EnvError):  # noqa: N818 (an error of one environment, told apart
     def __init__(self, env_id: str, index: int, what: str, *, where: str = "") -> None:
         super().__init__(f"{env_id}, environment {index}{where and ', '}{where}: {what}")
         self.index, self.what = index, what
+
+
+class NumberFault(EnvFault, EnvNumericsError):  # noqa: N818 (as above)
+    """One environment returned a number that is not finite."""
 
 
 def episode_seed(*path: int) -> int:
@@ -130,13 +134,9 @@ class SyncEnvs:
         self._obs_shape, self._action_dtype = (spec.obs_dim,), action_dtype(spec)
         self._progress = [0] if progress is None else progress  # which environment is at work; a worker shares it
         self._all = range(len(self._envs))
-        for index, env in enumerate(self._envs):
-            try:
-                found = describe_env(env, spec.env_id)
-            except UnsupportedSpace as error:
-                raise self._fault(index, str(error)) from error
-            if found != spec:
-                raise self._fault(index, f"its spaces are not those that were described: {found} instead of {spec}")
+        self._spaces: list[tuple[Any, Any]] = [(None, None)] * len(self._envs)  # as last looked at
+        for index in self._all:
+            self._require_spaces(index)
 
     @classmethod
     def of(cls, source: EnvSource, spec: EnvSpec, *, num_envs: int) -> SyncEnvs:
@@ -166,6 +166,7 @@ class SyncEnvs:
                 raise self._fault(index, f"reset(seed={seed}) raised {_one_line(error)}") from error
             if not (isinstance(result, tuple) and len(result) == 2):
                 raise self._fault(index, f"reset must return (observation, info); it returned {_shown(result)}")
+            self._require_spaces(index)  # before the observation is looked at: they may have changed together
             self._put(obs, row, index, result[0])
         return obs
 
@@ -205,7 +206,21 @@ class SyncEnvs:
             if self._source is not None:
                 self._source.release(env)
             else:
-                env.close()
+                close_env(env)
+
+    def _require_spaces(self, index: int) -> None:
+        """Those that were described at the beginning, also after an episode or many."""
+        env, known = self._envs[index], self._spaces[index]
+        now = env.observation_space, env.action_space
+        if now[0] is known[0] and now[1] is known[1]:
+            return
+        try:
+            found = describe_env(env, self._spec.env_id)
+        except UnsupportedSpace as error:
+            raise self._fault(index, str(error)) from error
+        if found != self._spec:
+            raise self._fault(index, f"its spaces are not those that were described: {found} instead of {self._spec}")
+        self._spaces[index] = now
 
     def _put(self, obs: np.ndarray, row: int, index: int, observed: Any) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -15,6 +15,7 @@ from rl_training.options import load_options_class
 from rl_training.options._words import given_words, plain
 from rl_training.options.base import CommonOptions, Options, OptionsError, Problem, option
 
+DEFAULT_ENV_TIMEOUT = 600.0
 _DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9][0-9]*))?")
 
 
@@ -41,6 +42,16 @@ class TrainConfig(Options):
     log_interval: int = option(1_000, "Environment steps between two lines of metrics.", ge=1)
     checkpoint_interval: int = option(10_000, "Environment steps between two checkpoints.", ge=1)
     keep_checkpoints: int = option(3, "Newest checkpoints that are kept; the best and the last always are.", ge=1)
+    on_nan: Literal["stop", "skip"] = option(
+        "stop", "When a number is not finite: end the run with a checkpoint from before, or take the turn back and go on."
+    )
+    max_skips: int = option(10, "Turns in a row that `on_nan: skip` takes back before it ends the run after all.", ge=1)
+    env_timeout: float | None = option(
+        None,
+        "Seconds for one step or reset of an environment in a worker process (local_async); none means 600.",
+        gt=0,
+        le=86_400,
+    )
     tags: tuple[str, ...] = option((), "Words to find the run by.")
     benchmark: dict[str, Any] = option({}, "Notes for benchmark reports; training does not look at them.")
     algo_kwargs: dict[str, Any] = option({}, "The algorithm's own options, as `rl-training show ALGO` lists them.")
@@ -55,6 +66,18 @@ class TrainConfig(Options):
     def threads(self) -> int:
         """The number of torch threads this run uses."""
         return self.options.default_num_threads if self.num_threads is None else self.num_threads
+
+    @property
+    def step_timeout(self) -> float:
+        """Seconds that an environment in a worker process has for a step or a reset."""
+        return DEFAULT_ENV_TIMEOUT if self.env_timeout is None else self.env_timeout
+
+    def contradictions(self) -> Iterator[Problem]:
+        """Only what runs in another process can be ended from outside."""
+        yield from super().contradictions()
+        if self.env_timeout is not None and self.execution_backend != "local_async":
+            text = f"a time-out needs execution_backend 'local_async'; it is {self.execution_backend!r}"
+            yield Problem(("env_timeout", "execution_backend"), text)
 
     def resolved(self) -> TrainConfig:
         """The same run with every default written out, so that it stays the same when defaults change."""

@@ -39,7 +39,9 @@ def train_ars(config: TrainConfig, **session_options: Unpack[SessionOptions]) ->
         options = cast("ARSConfig", config.options)
         algorithm = build_ars(options, session.spec, session.device)
         evaluate = population_evaluator(session, algorithm.model)
-        loop = EvolutionLoop(algorithm, evaluate, options, seed=config.seed, survival_bonus=options.survival_bonus)
+        loop = EvolutionLoop(
+            algorithm, evaluate, options, seed=config.seed, survival_bonus=options.survival_bonus, on_nan=config.on_nan
+        )
         return session.train(algorithm, loop)
 
 

@@ -11,7 +11,7 @@ import torch
 
 from rl_training.algorithms.evolution import EvolutionAlgorithm
 from rl_training.envs.population import PopulationEnvs
-from rl_training.errors import EnvError, NumericsError
+from rl_training.errors import EnvNumericsError, NumericsError
 from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.options._evolution import EvolutionOptions
 from rl_training.runtime.population import Filter, Fitness, Generation, PopulationEvaluator
@@ -34,7 +34,8 @@ class EvolutionLoop:
     """One turn is one generation. Everything random in it follows from the run's seed and the generation's number, so
     these few numbers are all there is to save.
 
-    `action_noise` and `survival_bonus` act in training only; reported returns are the environment's own.
+    `action_noise` and `survival_bonus` act in training only; reported returns are the environment's own. With `on_nan`
+    "skip" a direction is left out when an episode of it meets a number that is not finite.
     """
 
     def __init__(
@@ -46,9 +47,10 @@ class EvolutionLoop:
         seed: int,
         action_noise: float = 0.0,
         survival_bonus: float = 0.0,
+        on_nan: str = "stop",
     ) -> None:
         self.algorithm, self.evaluate, self.options, self.seed = algorithm, evaluate, options, seed
-        self.action_noise, self.survival_bonus = action_noise, survival_bonus
+        self.action_noise, self.survival_bonus, self.on_nan = action_noise, survival_bonus, on_nan
         self.buffers: dict[str, Stateful] = {}
         self.number = 0
         self.dropped = 0
@@ -58,8 +60,15 @@ class EvolutionLoop:
     def collect(self) -> Collected:
         generation = self._generation()
         fitness = self.evaluate(generation, range(self.options.num_directions))
-        if np.isnan(fitness.returns).any(axis=(1, 2)).all():
-            raise EnvError(f"generation {self.number}: every direction met a number that is not finite")
+        broken = np.isnan(fitness.returns).any(axis=(1, 2))
+        if broken.all():
+            raise EnvNumericsError(f"generation {self.number}: every direction met a number that is not finite")
+        if self.on_nan == "stop" and broken.any():
+            lost = fitness.directions[broken]
+            raise EnvNumericsError(
+                f"generation {self.number}, direction {lost[0]}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}: "
+                "an observation or a reward of its episodes is not finite; on_nan: skip leaves such directions out"
+            )
         self._under_way = generation, fitness
         finite = np.isfinite(fitness.returns)
         steps = int(fitness.lengths.sum())

@@ -45,6 +45,11 @@ class CollectingLoop:
     def rewind(self) -> None:
         self.collector.rewind()
 
+    def leave_episode(self, env: int) -> None:
+        """After a `rewind`: bring the environments back to the mark, but let this one begin its next episode."""
+        self.collector.pool.restore()
+        self.collector.pool.begin_next(np.array([env]))
+
     def metrics(self) -> dict[str, Any]:
         return {}
 

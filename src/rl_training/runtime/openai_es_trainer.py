@@ -41,7 +41,9 @@ def train_openai_es(config: TrainConfig, **session_options: Unpack[SessionOption
         options = cast("OpenAIESConfig", config.options)
         algorithm = build_openai_es(options, session.spec, session.device)
         evaluate = population_evaluator(session, algorithm.model)
-        loop = EvolutionLoop(algorithm, evaluate, options, seed=config.seed, action_noise=options.action_noise)
+        loop = EvolutionLoop(
+            algorithm, evaluate, options, seed=config.seed, action_noise=options.action_noise, on_nan=config.on_nan
+        )
         return session.train(algorithm, loop)
 
 

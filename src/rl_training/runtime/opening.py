@@ -64,7 +64,10 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
         pool = _training_envs(config, source, spec)
         if pool is not None:
             stack.callback(pool.close)
-        evaluator = PolicyEvaluator(Evaluator(source, spec, pool=pool), spec, seed=config.seed, device=device)
+        # in processes of their own, evaluations cannot hang the run either
+        apart = "local_async" if config.execution_backend == "local_async" and source.can_make_more else "local_sync"
+        episodes = Evaluator(source, spec, pool=pool, backend=apart, timeout=config.step_timeout)
+        evaluator = PolicyEvaluator(episodes, spec, seed=config.seed, device=device)
         stack.callback(evaluator.close)
         run = stack.enter_context(_open_run(config, given))
         callbacks = list(given.get("callbacks") or ())
@@ -84,9 +87,23 @@ def _training_envs(config: TrainConfig, source: EnvSource, spec: EnvSpec) -> Env
     if isinstance(options, EvolutionOptions):
         episodes = 2 * options.num_directions * options.episodes_per_direction
         return PopulationEnvs(
-            source, spec, num_episodes=episodes, num_envs=options.population_envs, backend=backend, batched=options.batched_envs
+            source,
+            spec,
+            num_episodes=episodes,
+            num_envs=options.population_envs,
+            backend=backend,
+            batched=options.batched_envs,
+            timeout=config.step_timeout,
         )
-    return EnvPool(source, spec, num_envs=config.num_envs, seed=config.seed, stream=Stream.TRAIN_ENVS, backend=backend)
+    return EnvPool(
+        source,
+        spec,
+        num_envs=config.num_envs,
+        seed=config.seed,
+        stream=Stream.TRAIN_ENVS,
+        backend=backend,
+        timeout=config.step_timeout,
+    )
 
 
 def require_algorithm_fits(config: TrainConfig, spec: EnvSpec) -> None:

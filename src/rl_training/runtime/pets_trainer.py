@@ -126,6 +126,10 @@ class PETSLoop(CollectingLoop):
         super().rewind()
         self.explorer.rewind()
 
+    def leave_episode(self, env: int) -> None:
+        super().leave_episode(env)
+        self.explorer.forget(np.arange(self.collector.num_envs) == env)
+
     def metrics(self) -> dict[str, Any]:
         values = {"buffer_size": len(self.buffer), "model_fits": self.fit.fits_done, **self.explorer.metrics()}
         if not self.episodes:  # until one has ended, those that run

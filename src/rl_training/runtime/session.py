@@ -6,65 +6,32 @@ import logging
 import math
 import shlex
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.data.offline_dataset import OfflineDataset
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.pool import EnvPool
 from rl_training.envs.population import PopulationEnvs
-from rl_training.errors import EnvError, NumericsError, TrainingInterrupted
+from rl_training.errors import EnvError, EnvNumericsError, NumericsError, RLTrainingError, TrainingInterrupted
 from rl_training.experiment.checkpoint import CheckpointState, must_fit
 from rl_training.experiment.config import TrainConfig
+from rl_training.experiment.locate import step_of
 from rl_training.experiment.run import Run
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.collector import Collector, Explorer
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.loops import Loop
+from rl_training.runtime.numerics import NumericsGuard, copied_checkpoint, not_finite
+from rl_training.runtime.progress import Progress, plain_metrics
+from rl_training.runtime.retries import collect_turn
 from rl_training.runtime.rng import Stream, TorchRng
 from rl_training.runtime.signals import StopSignals
 from rl_training.types import Collected, EnvSpec, State, TrainResult, UpdateResult
 
 log = logging.getLogger(__name__)
-
-RECENT_EPISODES = 100
-
-
-@dataclass
-class Progress:
-    """How far training has come. Nothing here depends on the clock."""
-
-    global_step: int = 0
-    updates: int = 0
-    episodes: int = 0
-    recent_returns: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_EPISODES))
-    recent_lengths: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT_EPISODES))
-
-    def take(self, collected: Collected) -> None:
-        self.global_step += collected.timesteps
-        self.episodes += len(collected.episode_returns)
-        self.recent_returns.extend(collected.episode_returns)
-        self.recent_lengths.extend(collected.episode_lengths)
-
-    def metrics(self) -> dict[str, Any]:
-        values: dict[str, Any] = {"global_step": self.global_step, "updates": self.updates, "episodes": self.episodes}
-        if self.recent_returns:
-            values["episode_return"] = sum(self.recent_returns) / len(self.recent_returns)
-            values["episode_length"] = sum(self.recent_lengths) / len(self.recent_lengths)
-        return values
-
-    def state_dict(self) -> State:
-        return {name: list(value) if isinstance(value, deque) else value for name, value in vars(self).items()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, deque(value, maxlen=RECENT_EPISODES) if isinstance(value, list) else value)
 
 
 class Session:
@@ -92,6 +59,7 @@ class Session:
         self.update_metrics: dict[str, Any] = {}
         self.eval_metrics: dict[str, Any] = {}
         self.eval_step = -1
+        self._initial: CheckpointState | None = None  # until the first checkpoint is written
         self._clock = (time.perf_counter(), 0, 0)
 
     @property
@@ -122,8 +90,11 @@ class Session:
     def train(self, algorithm: Algorithm, loop: Loop) -> TrainResult:
         """Turn after turn until the budget is spent, something asks to stop, or a signal comes."""
         self.algorithm, self.loop = algorithm, loop
+        self.guard = NumericsGuard(algorithm, skips=self.config.on_nan == "skip", max_skips=self.config.max_skips)
+        begins = self.resume_from is None
         with must_fit():
             self._restore()
+        self._initial = copied_checkpoint(self._state()) if begins else None
         self._clock = (time.perf_counter(), self.global_step, self.progress.updates)
         with StopSignals() as signals:
             for callback in self.callbacks:
@@ -157,8 +128,7 @@ class Session:
         self.progress.take(collected)
         for callback in self.callbacks:
             callback.on_collect_end(self, collected)
-        learned = self.loop.learn(global_step=self.global_step, max_updates=self._updates_left())
-        self._after_learning(learned, scheduled)
+        self._after_learning(self._learn(), scheduled)
         if self.config.eval_episodes and self._passed(self.options.eval_interval, before):
             self._evaluate()
         elif self._passed(self.config.log_interval, before, updates_before):
@@ -167,17 +137,38 @@ class Session:
             self.save_checkpoint()
 
     def _collect(self) -> Collected:
-        rng = self.rng.state_dict()
-        self.loop.mark()
         try:
-            return self.loop.collect()
+            return collect_turn(self.loop, self.guard, self.rng)
         except (EnvError, NumericsError) as error:
-            # go back to before the turn: what is saved now can be resumed as if it had never begun
-            self.loop.rewind()
-            self.rng.load_state_dict(rng)
-            path = self.save_checkpoint()
-            kind = NumericsError if isinstance(error, NumericsError) else EnvError
-            raise kind(f"{error}\nThe run up to step {self.global_step} is saved: {path}") from error
+            raise self._saved(error) from error
+
+    def _learn(self) -> UpdateResult:
+        self.guard.keep()
+        learned = self.loop.learn(global_step=self.global_step, max_updates=self._updates_left())
+        problem = self.guard.problem(learned)
+        if problem is None:
+            return learned
+        text = f"step {self.global_step}, update {self.progress.updates + learned.num_gradient_steps}: {problem}"
+        if not self.guard.skips:
+            raise self._stopped(text)
+        learned = self.guard.skip(learned)
+        if self.guard.exhausted:
+            raise self._saved(NumericsError(f"{text}\nSo it was in {self.guard.bad_updates} turns in a row."))
+        log.warning("%s; the turn's updates are taken back (on_nan: skip)", text)
+        return learned
+
+    def _saved(self, error: RLTrainingError) -> RLTrainingError:
+        """The same error, with the place of a checkpoint that is written for it."""
+        kind = next(kind for kind in (EnvNumericsError, NumericsError, EnvError) if isinstance(error, kind))
+        return kind(f"{error}\nThe run up to step {self.global_step} is saved: {self.save_checkpoint()}")
+
+    def _stopped(self, text: str) -> NumericsError:
+        """The learner itself is spoilt: an earlier checkpoint is what there is to go on from."""
+        path = next((path for path in self.run.checkpoints() if step_of(path) <= self.global_step), None)
+        if path is None and self._initial is not None:
+            path = self.run.save_checkpoint(self._initial, step=0, keep=self.config.keep_checkpoints)
+        advice = "the one this run was resumed from" if path is None else path
+        return NumericsError(f"{text}\nNothing of it was saved. The newest checkpoint from before: {advice}")
 
     def _after_learning(self, learned: UpdateResult, scheduled: dict[str, float]) -> None:
         self.progress.updates += learned.num_gradient_steps
@@ -197,7 +188,10 @@ class Session:
         return self.global_step // interval > before // interval
 
     def _evaluate(self, *, final: bool = False) -> None:
-        self.eval_metrics = self.evaluator(self.algorithm, num_episodes=self.config.eval_episodes)
+        try:
+            self.eval_metrics = self.evaluator(self.algorithm, num_episodes=self.config.eval_episodes)
+        except (EnvError, NumericsError) as error:
+            raise self._saved(error) from error
         self.eval_step = self.global_step
         self._log(self.eval_metrics)
         score = self.eval_metrics["eval_return_mean"]
@@ -217,18 +211,25 @@ class Session:
             "time/updates_per_second": (updates - self._clock[2]) / seconds,
         }
         self._clock = (now, steps, updates)
-        self.run.log({**self.progress.metrics(), **self.update_metrics, **self.loop.metrics(), **extra, **speed}, step=steps)
+        counts = {**self.progress.metrics(), **self.guard.metrics()}
+        self.run.log({**counts, **self.update_metrics, **self.loop.metrics(), **extra, **speed}, step=steps)
 
     def final_metrics(self) -> dict[str, Any]:
         """Everything known at this step, as plain numbers."""
-        merged = {**self.update_metrics, **self.progress.metrics(), **self.loop.metrics(), **self.eval_metrics}
+        counts = {**self.progress.metrics(), **self.guard.metrics()}
+        merged = {**self.update_metrics, **counts, **self.loop.metrics(), **self.eval_metrics}
         if self.stop_reason is not None:
             merged["stop_reason"] = self.stop_reason
-        return _plain(merged, clock=True)
+        return plain_metrics(merged, clock=True)
 
     def save_checkpoint(self) -> Path:
-        """Write the whole state; the newest few are kept."""
-        return self.run.save_checkpoint(self._state(), step=self.global_step, keep=self.config.keep_checkpoints)
+        """Write the whole state, if all of the learner is finite; the newest few are kept."""
+        state = self._state()
+        if bad := not_finite(state.algorithm_state):
+            raise self._stopped(f"step {self.global_step}: {'; '.join(bad[:4])}")
+        path = self.run.save_checkpoint(state, step=self.global_step, keep=self.config.keep_checkpoints)
+        self._initial = None
+        return path
 
     def _state(self, parts: Sequence[str] = ("algorithm_state", "buffer_state", "trainer_state")) -> CheckpointState:
         makers = {
@@ -244,12 +245,13 @@ class Session:
         memories = {name: callback.state_dict() for name, callback in self._named_callbacks()}
         return {
             "progress": self.progress.state_dict(),
+            "numerics": self.guard.state_dict(),
             "loop": self.loop.state_dict(),
             "torch_rng": self.rng.state_dict(),
             "callbacks": {name: memory for name, memory in memories.items() if memory},
             "history_lines": self.run.history_lines,
-            "update_metrics": _plain(self.update_metrics),
-            "evaluation": {"step": self.eval_step, "metrics": _plain(self.eval_metrics)},
+            "update_metrics": plain_metrics(self.update_metrics),
+            "evaluation": {"step": self.eval_step, "metrics": plain_metrics(self.eval_metrics)},
         }
 
     def _named_callbacks(self) -> list[tuple[str, Callback]]:
@@ -267,6 +269,8 @@ class Session:
         trainer = saved.trainer_state
         self.loop.load_state_dict(trainer["loop"])
         self.progress.load_state_dict(trainer["progress"])
+        if "numerics" in trainer:  # checkpoints of the first version have none
+            self.guard.load_state_dict(trainer["numerics"])
         for name, callback in self._named_callbacks():
             if name in trainer["callbacks"]:
                 callback.load_state_dict(trainer["callbacks"][name])
@@ -290,9 +294,3 @@ class Session:
         command = f"rl-training resume --checkpoint {shlex.quote(str(self.run.directory))}"
         message = f"interrupted at step {self.global_step}; everything is saved. Go on with:\n  {command}"
         raise TrainingInterrupted(message, signum=signum, result=result)
-
-
-def _plain(metrics: Mapping[str, Any], *, clock: bool = False) -> dict[str, Any]:
-    """Metrics as numbers; without those of the clock, as a checkpoint wants them."""
-    kept = {name: value for name, value in metrics.items() if clock or not name.startswith("time/")}
-    return {name: value.item() if isinstance(value, Tensor) else value for name, value in kept.items()}

@@ -1,0 +1,51 @@
+"""How far a run has come."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from rl_training.types import Collected, State
+
+RECENT_EPISODES = 100
+
+
+@dataclass
+class Progress:
+    """How far training has come. Nothing here depends on the clock."""
+
+    global_step: int = 0
+    updates: int = 0
+    episodes: int = 0
+    recent_returns: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_EPISODES))
+    recent_lengths: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT_EPISODES))
+
+    def take(self, collected: Collected) -> None:
+        self.global_step += collected.timesteps
+        self.episodes += len(collected.episode_returns)
+        self.recent_returns.extend(collected.episode_returns)
+        self.recent_lengths.extend(collected.episode_lengths)
+
+    def metrics(self) -> dict[str, Any]:
+        values: dict[str, Any] = {"global_step": self.global_step, "updates": self.updates, "episodes": self.episodes}
+        if self.recent_returns:
+            values["episode_return"] = sum(self.recent_returns) / len(self.recent_returns)
+            values["episode_length"] = sum(self.recent_lengths) / len(self.recent_lengths)
+        return values
+
+    def state_dict(self) -> State:
+        return {name: list(value) if isinstance(value, deque) else value for name, value in vars(self).items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, deque(value, maxlen=RECENT_EPISODES) if isinstance(value, list) else value)
+
+
+def plain_metrics(metrics: Mapping[str, Any], *, clock: bool = False) -> dict[str, Any]:
+    """Metrics as numbers; without those of the clock, as a checkpoint wants them."""
+    kept = {name: value for name, value in metrics.items() if clock or not name.startswith("time/")}
+    return {name: value.item() if isinstance(value, Tensor) else value for name, value in kept.items()}
