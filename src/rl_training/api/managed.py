@@ -16,6 +16,7 @@ from rl_training.experiment.checkpoint import load_checkpoint, read_header
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import resolve_checkpoint, run_directory_of
 from rl_training.experiment.registry import get_algorithm_spec
+from rl_training.experiment.sinks import MetricsSink
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.export import Exported, export_checkpoint
 from rl_training.runtime.policy import Policy, load_policy
@@ -63,21 +64,28 @@ class ManagedAlgorithm:
         options = {**fields.pop("algo_kwargs", {}), **settings}
         return TrainConfig(**{**defaults, **fields, "algo": self.algo, "env_id": env_id, "algo_kwargs": options})
 
-    def learn(self, *, callbacks: Sequence[Callback] | None = None, total_timesteps: int | None = None) -> TrainResult:
+    def learn(
+        self,
+        *,
+        callbacks: Sequence[Callback] | None = None,
+        total_timesteps: int | None = None,
+        sinks: Sequence[MetricsSink] | None = None,
+    ) -> TrainResult:
         """Train until `total_timesteps` of the configuration (or of this call) are reached; called again with more to
         do, training goes on where it ended."""
         if total_timesteps is not None:
             self.config = self.config.replace(total_timesteps=total_timesteps)
         train = get_algorithm_spec(self.algo).train_fn
         if self.checkpoint_path is None:
-            result: TrainResult = train(self.config, callbacks=callbacks, env=self._env)
+            result: TrainResult = train(self.config, callbacks=callbacks, env=self._env, sinks=sinks)
         else:
             state = load_checkpoint(self.checkpoint_path)
             done = state.trainer_state.get("progress", {}).get("global_step", 0)
             run_dir = run_directory_of(self.checkpoint_path)
             if done >= self.config.total_timesteps:
                 return self._nothing_left(done, run_dir or self.checkpoint_path.parent)
-            result = train(self.config, callbacks=callbacks, checkpoint_state=state, run_dir=run_dir, env=self._env)
+            given = {"callbacks": callbacks, "env": self._env, "sinks": sinks}
+            result = train(self.config, checkpoint_state=state, run_dir=run_dir, **given)
         self.checkpoint_path, self._policy = result.checkpoint_path, None
         return result
 

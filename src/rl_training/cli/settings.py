@@ -23,8 +23,9 @@ FLAGS = {
     "eval_episodes": ("N", "episodes in each evaluation; 0 means no evaluation"),
     "execution_backend": ("NAME", "where environments run: local_sync, local_async or batched (classic control)"),
     "device": ("NAME", "where networks live: auto, cpu, cuda or cuda:N"),
+    "sinks": ("NAME,...", "where metrics go beside metrics.jsonl: tensorboard (default), wandb, package.module:Class; or none"),
 }
-_TEXTS = {"output_dir", "execution_backend", "device"}
+_TEXTS = {"output_dir", "execution_backend", "device", "sinks"}
 
 
 def add_config_arguments(parser: Parser) -> None:
@@ -49,7 +50,10 @@ def given_flags(args: argparse.Namespace) -> dict[str, Any]:
     from rl_training.experiment.yaml_loader import parse_yaml
 
     given = {name: text for name in FLAGS if (text := getattr(args, name, None)) is not None}
-    return {name: text if name in _TEXTS else parse_yaml(text, source=name) for name, text in given.items()}
+    values = {name: text if name in _TEXTS else parse_yaml(text, source=name) for name, text in given.items()}
+    if "sinks" in values:
+        values["sinks"] = [] if values["sinks"] == "none" else [name.strip() for name in values["sinks"].split(",")]
+    return values
 
 
 def resolve_config(args: argparse.Namespace) -> TrainConfig:

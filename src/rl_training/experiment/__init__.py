@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     from rl_training.experiment.config import TrainConfig
     from rl_training.experiment.registry import AlgorithmSpec, get_algorithm_spec, list_algorithm_specs
     from rl_training.experiment.run_logger import RunLogger
+    from rl_training.experiment.sinks import BatchingSink, MetricsSink
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "AlgorithmSpec": "rl_training.experiment.registry",
+        "BatchingSink": "rl_training.experiment.sinks",
         "CheckpointState": "rl_training.experiment.checkpoint",
+        "MetricsSink": "rl_training.experiment.sinks",
         "RunLogger": "rl_training.experiment.run_logger",
         "TrainConfig": "rl_training.experiment.config",
         "get_algorithm_spec": "rl_training.experiment.registry",
@@ -27,7 +30,9 @@ __getattr__, __dir__ = lazy_exports(
 )
 __all__ = [
     "AlgorithmSpec",
+    "BatchingSink",
     "CheckpointState",
+    "MetricsSink",
     "RunLogger",
     "TrainConfig",
     "get_algorithm_spec",

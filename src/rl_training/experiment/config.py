@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import ValidationInfo, field_validator
 
 from rl_training.errors import ConfigError, did_you_mean, nearest
+from rl_training.experiment.sinks import require_sink_names
 from rl_training.options import load_options_class
 from rl_training.options._words import given_words, plain
 from rl_training.options.base import CommonOptions, Options, OptionsError, Problem, option
@@ -56,6 +57,10 @@ class TrainConfig(Options):
     benchmark: dict[str, Any] = option({}, "Notes for benchmark reports; training does not look at them.")
     algo_kwargs: dict[str, Any] = option({}, "The algorithm's own options, as `rl-training show ALGO` lists them.")
     env_kwargs: dict[str, Any] = option({}, "Arguments for the environment, such as max_episode_steps.")
+    sinks: tuple[str, ...] = option(
+        ("tensorboard",), "Where metrics go beside metrics.jsonl: tensorboard, wandb, or package.module:Class of your own."
+    )
+    sink_kwargs: dict[str, Any] = option({}, "Arguments for sinks, by the sink's name, as in {wandb: {mode: offline}}.")
 
     @cached_property
     def options(self) -> CommonOptions:
@@ -126,13 +131,30 @@ class TrainConfig(Options):
             raise ConfigError(f"given {given_words(value)}; possible: auto, cpu, cuda or cuda:N{did_you_mean(value, possible)}")
         return value
 
-    @field_validator("benchmark", "algo_kwargs", "env_kwargs", mode="before")
+    @field_validator("benchmark", "algo_kwargs", "env_kwargs", "sink_kwargs", mode="before")
     @classmethod
     def _to_plain(cls, value: Any) -> Any:
         """A copy in JSON's types: what a checkpoint gives back is then what this run used."""
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
             return value
         return {key: _plain_item(key, item) for key, item in value.items()}
+
+    @field_validator("sinks")
+    @classmethod
+    def _are_sinks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        require_sink_names(value)
+        return value
+
+    @field_validator("sink_kwargs")
+    @classmethod
+    def _fit_the_sinks(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        names = info.data.get("sinks", tuple(value))
+        for name, arguments in value.items():
+            if name not in names:
+                raise ConfigError(f"{name!r} is not among the sinks; sinks: {', '.join(names) or 'none'}")
+            if not isinstance(arguments, Mapping):
+                raise ConfigError(f"{name}: given {given_words(arguments)}; possible: a mapping of the sink's arguments")
+        return value
 
     @field_validator("algo_kwargs")
     @classmethod

@@ -12,7 +12,7 @@ from rl_training.experiment.yaml_loader import parse_yaml
 from rl_training.options import load_options_class
 from rl_training.options.base import Options
 
-FREE_KEYS = ("env_kwargs", "benchmark")  # mappings whose keys are not ours to know
+FREE_KEYS = ("env_kwargs", "benchmark", "sink_kwargs")  # mappings whose keys are not ours to know
 
 
 def apply_overrides(values: Mapping[str, Any], pairs: Iterable[str]) -> dict[str, Any]:

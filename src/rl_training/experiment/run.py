@@ -20,7 +20,8 @@ from rl_training.experiment.files import PARTIAL_SUFFIX, reason, write_text
 from rl_training.experiment.locate import step_files, step_of
 from rl_training.experiment.lock import RunLock
 from rl_training.experiment.metadata import append_resume, numeric_environment, read_metadata, run_metadata, write_metadata
-from rl_training.experiment.run_logger import MetricsSink, RunLogger
+from rl_training.experiment.run_logger import RunLogger
+from rl_training.experiment.sinks import MetricsSink
 
 logger = logging.getLogger(__name__)
 
@@ -39,30 +40,38 @@ class RunConfig(Protocol):
     @property
     def output_dir(self) -> str | Path: ...
     def to_yaml(self) -> str: ...
+    def to_dict(self) -> dict[str, Any]: ...
 
 
 class Run:
     """A run directory that this process, and no other, works in until `close`."""
 
-    def __init__(self, directory: Path, lock: RunLock, *, sinks: Iterable[MetricsSink] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        lock: RunLock,
+        *,
+        sinks: Iterable[MetricsSink] | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
         self.directory = directory
         self._lock = lock
-        self._logger = RunLogger(directory, sinks=sinks)
+        self._logger = RunLogger(directory, sinks=sinks or (), tensorboard=sinks is None, config=config)
         self._environment = numeric_environment()
         # a run begun from another's checkpoint counts on from that history, but does not hold it
         self._lines_elsewhere = int(read_metadata(directory).get("history_lines_elsewhere", 0))
         self.best_score = _best_score(directory / "checkpoints" / "best.safetensors")
 
     @classmethod
-    def create(cls, config: RunConfig, *, suffix: str | None = None, sinks: Iterable[MetricsSink] = ()) -> Run:
-        """Begin a new directory; one that exists is never written into."""
+    def create(cls, config: RunConfig, *, suffix: str | None = None, sinks: Iterable[MetricsSink] | None = None) -> Run:
+        """Begin a new directory; one that exists is never written into. Without `sinks` TensorBoard is one."""
         directory = _make_directory(config, suffix)
         lock = RunLock(directory)
         try:
             (directory / "checkpoints").mkdir()
             write_text(directory / "config.yaml", config.to_yaml())
             write_metadata(directory, {**run_metadata(), "exact": True, "resume_history": []})
-            return cls(directory, lock, sinks=sinks)
+            return cls(directory, lock, sinks=sinks, config=config.to_dict())
         except BaseException as error:
             lock.release()
             if isinstance(error, OSError):
@@ -70,15 +79,17 @@ class Run:
             raise
 
     @classmethod
-    def open(cls, directory: str | Path, *, sinks: Iterable[MetricsSink] = ()) -> Run:
-        """Go on in a directory that `create` made."""
+    def open(
+        cls, directory: str | Path, *, sinks: Iterable[MetricsSink] | None = None, config: Mapping[str, Any] | None = None
+    ) -> Run:
+        """Go on in a directory that `create` made; `config` is for the sinks."""
         directory = Path(directory)
         if not (directory / "config.yaml").is_file():
             raise CheckpointError(f"{directory}: is not a run directory: there is no config.yaml in it")
         lock = RunLock(directory)
         try:
             (directory / "checkpoints").mkdir(exist_ok=True)
-            return cls(directory, lock, sinks=sinks)
+            return cls(directory, lock, sinks=sinks, config=config)
         except BaseException as error:
             lock.release()
             if isinstance(error, OSError):

@@ -22,6 +22,7 @@ from rl_training.experiment.checkpoint import CheckpointState, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.metadata import environment_differences, numeric_environment
 from rl_training.experiment.run import Run
+from rl_training.experiment.sinks import MetricsSink, make_sinks
 from rl_training.options import algorithm_names, load_options_class
 from rl_training.options._datasets import DatasetOptions
 from rl_training.options._evolution import EvolutionOptions
@@ -44,6 +45,7 @@ class SessionOptions(TypedDict, total=False):
     callbacks: Sequence[Callback] | None
     run_dir: Path | None  # the existing run directory to go on in
     env: Any  # an environment object or factory in place of config.env_id
+    sinks: Sequence[MetricsSink] | None  # where metrics go beside those the configuration names
 
 
 @contextmanager
@@ -58,6 +60,7 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
             require_same_task(config, spec, saved)
     device = resolve_device(config.device)
     dataset = _prior_data(config, source, spec, saved)
+    sinks = [*make_sinks(config.sinks, config.sink_kwargs), *(given.get("sinks") or ())]
     with ExitStack() as stack:
         stack.enter_context(torch_settings(config.threads))
         torch.manual_seed(config.seed)
@@ -69,7 +72,7 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
         episodes = Evaluator(source, spec, pool=pool, backend=apart, timeout=config.step_timeout)
         evaluator = PolicyEvaluator(episodes, spec, seed=config.seed, device=device)
         stack.callback(evaluator.close)
-        run = stack.enter_context(_open_run(config, given))
+        run = stack.enter_context(_open_run(config, given, sinks))
         callbacks = list(given.get("callbacks") or ())
         early_stopping = config.options.early_stopping
         if early_stopping is not None:
@@ -165,9 +168,12 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _open_run(config: TrainConfig, given: SessionOptions) -> Run:
+def _open_run(config: TrainConfig, given: SessionOptions, sinks: Sequence[MetricsSink]) -> Run:
     saved, run_dir = given.get("checkpoint_state"), given.get("run_dir")
-    run = Run.create(config, suffix=given.get("run_suffix")) if run_dir is None else Run.open(run_dir)
+    if run_dir is None:
+        run = Run.create(config, suffix=given.get("run_suffix"), sinks=sinks)
+    else:
+        run = Run.open(run_dir, sinks=sinks, config=config.to_dict())
     if saved is not None:
         try:
             with must_fit():

@@ -14,6 +14,7 @@ from rl_training.experiment.checkpoint import CheckpointState, load_checkpoint, 
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import resolve_checkpoint, run_directory_of
 from rl_training.experiment.registry import get_algorithm_spec
+from rl_training.experiment.sinks import MetricsSink
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.policy import load_policy
 from rl_training.types import TrainResult
@@ -42,6 +43,7 @@ def resume_training(
     run_suffix: str | None = None,
     callbacks: Sequence[Callback] | None = None,
     env: Any = None,
+    sinks: Sequence[MetricsSink] | None = None,
 ) -> TrainResult:
     """Go on from a checkpoint file, or from the newest good checkpoint of a run directory.
 
@@ -56,7 +58,7 @@ def resume_training(
     train = get_algorithm_spec(config.algo).train_fn
     try:
         result: TrainResult = train(
-            config, run_suffix=run_suffix, checkpoint_state=state, callbacks=callbacks, run_dir=run_dir, env=env
+            config, run_suffix=run_suffix, checkpoint_state=state, callbacks=callbacks, run_dir=run_dir, env=env, sinks=sinks
         )
     except MisfitError as error:  # raised by those who know the state but not the file
         raise CheckpointError(f"{file}: {error}") from error

@@ -33,6 +33,7 @@ EXTRAS = {
     "video": (("pygame", "imageio", "imageio_ffmpeg"), "videos of a policy"),
     "export": (("onnx", "onnxruntime"), "policies as ONNX files"),
     "report": (("matplotlib", "tensorboard"), "plots, reports and TensorBoard"),
+    "wandb": (("wandb",), "metrics in Weights & Biases"),
     "docs": (("material", "mkdocstrings"), "building the documentation"),
     "dev": (("pytest", "hypothesis", "ruff", "mypy"), "working on the library itself"),
 }
