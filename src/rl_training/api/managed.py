@@ -20,6 +20,7 @@ from rl_training.experiment.sinks import MetricsSink
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.export import Exported, export_checkpoint
 from rl_training.runtime.policy import Policy, load_policy
+from rl_training.runtime.video import Video, record_video
 from rl_training.types import TrainResult
 
 log = logging.getLogger(__name__)
@@ -106,6 +107,10 @@ class ManagedAlgorithm:
     def evaluate(self, *, num_episodes: int | None = None) -> dict[str, Any]:
         """Mean and spread of the returns of the deterministic policy."""
         return self._load_policy().evaluate(num_episodes=num_episodes, env=self._env)
+
+    def record_video(self, path: str | Path, *, num_episodes: int = 1) -> Video:
+        """Film the first episodes that `evaluate` plays, to an .mp4 or .gif file; no screen is needed."""
+        return record_video(self._load_policy(), path, num_episodes=num_episodes, env=self._env)
 
     def save(self, path: str | Path) -> Path:
         """Copy the whole checkpoint, from which `load` can predict, evaluate and go on learning."""

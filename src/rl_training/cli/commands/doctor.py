@@ -96,6 +96,9 @@ def _machine(problems: list[str]) -> list[tuple[str, str]]:
         with gymnasium.make("CartPole-v1") as env:
             env.reset(seed=0)
         rows.append(("gymnasium", "CartPole-v1 can be made"))
+        from rl_training.envs.filming import GL_ADVICE, headless_gl
+
+        rows.append(("rendering", f"MuJoCo can be drawn without a screen ({gl})" if (gl := headless_gl()) else GL_ADVICE))
     except Exception as error:  # noqa: BLE001
         problems.append(f"gymnasium cannot be used: {error}")
     return rows
