@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from rl_training.options._search import Real, SearchSpace, one_of
 from rl_training.options.base import CommonOptions, option
 from rl_training.options.schedules import warmup_factor
 
 
 class EvolutionOptions(CommonOptions):
     """Learning from the returns of whole episodes under perturbed parameters. One update is one generation."""
+
+    search_space: ClassVar[SearchSpace] = {
+        "step_size": Real(1e-3, 0.5, log=True),
+        "noise_std": Real(1e-3, 0.5, log=True),
+        "episodes_per_direction": one_of(1, 2, 4),
+        "observation_filter": one_of(True, False),
+    }
 
     num_directions: int = option(32, "Directions tried per generation, each with both signs.", ge=1)
     episodes_per_direction: int = option(1, "Episodes that each sign of a direction is judged by.", ge=1)

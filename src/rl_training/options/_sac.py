@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from rl_training.options._search import Real, SearchSpace, one_of
 from rl_training.options.base import CommonOptions, HiddenSizes, Problem, Schedule, option
 
 
@@ -14,6 +15,12 @@ class SACPolicyOptions(CommonOptions):
     """Networks and temperature. Step sizes are below: MOPO, which trains a model as well, has names of its own for them."""
 
     schedulable: ClassVar[tuple[str, ...]] = ("alpha",)
+    search_space: ClassVar[SearchSpace] = {
+        "gamma": one_of(0.9, 0.95, 0.98, 0.99, 0.995, 0.999),
+        "tau": Real(1e-3, 5e-2, log=True),
+        "batch_size": one_of(64, 128, 256, 512),
+        "hidden_sizes": one_of([64, 64], [128, 128], [256, 256], [400, 300]),
+    }
 
     hidden_sizes: HiddenSizes = option((256, 256), "Width of each hidden layer of actor and critics.")
     activation: Literal["tanh", "relu"] = option("relu", "Nonlinearity of the hidden layers.")
@@ -44,6 +51,11 @@ class SACLearnerOptions(SACPolicyOptions):
     """The same with step sizes."""
 
     schedulable: ClassVar[tuple[str, ...]] = ("learning_rate", "alpha")
+    search_space: ClassVar[SearchSpace] = {
+        **SACPolicyOptions.search_space,
+        "learning_rate": Real(1e-5, 1e-2, log=True),
+        "initial_alpha": Real(0.01, 1.0, log=True),
+    }
 
     learning_rate: float = option(3e-4, "Adam's step size, for the critics and whatever has no rate of its own.", gt=0)
     actor_learning_rate: float | None = option(None, "The actor's own step size; none means learning_rate.", gt=0)

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from rl_training.errors import did_you_mean
 from rl_training.options._core import OptionInfo, Options, OptionsError, Problem, option
+from rl_training.options._search import SearchSpace
 from rl_training.options.schedules import Schedule, warmup_factor
 
 __all__ = [
@@ -56,6 +57,7 @@ class CommonOptions(Options):
     continuous: ClassVar[bool] = False
     default_num_threads: ClassVar[int] = 1
     schedulable: ClassVar[tuple[str, ...]] = ()  # options with an option `<name>_schedule` beside them
+    search_space: ClassVar[SearchSpace] = {}  # what `tune` varies, and within which bounds
 
     eval_interval: int = option(5_000, "Environment steps between two evaluations.", ge=1)
     early_stopping: EarlyStopping | None = option(None, "When to end the run before its time; none means never.")

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from rl_training.options._offline import OfflineOptions
 from rl_training.options._sac import SACLearnerOptions
+from rl_training.options._search import Real, SearchSpace, one_of
 from rl_training.options.base import Problem, Schedule, option
 
 
@@ -19,6 +20,12 @@ class CQLConfig(OfflineOptions, SACLearnerOptions):
     discrete: ClassVar[bool] = False
     continuous: ClassVar[bool] = True
     default_num_threads: ClassVar[int] = 1
+    search_space: ClassVar[SearchSpace] = {
+        **SACLearnerOptions.search_space,
+        "actor_learning_rate": Real(1e-5, 1e-3, log=True),
+        "cql_alpha": Real(0.1, 20.0, log=True),
+        "num_cql_samples": one_of(4, 10),
+    }
     schedulable: ClassVar[tuple[str, ...]] = ("learning_rate", "alpha", "cql_alpha")
 
     actor_learning_rate: float | None = option(1e-4, "The actor's own step size; none means learning_rate.", gt=0)

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from rl_training.options._dynamics import DynamicsOptions
 from rl_training.options._offline import OfflineOptions
 from rl_training.options._sac import SACPolicyOptions
+from rl_training.options._search import Real, SearchSpace, one_of
 from rl_training.options.base import HiddenSizes, option
 from rl_training.options.schedules import warmup_factor
 
@@ -23,6 +24,14 @@ class MOPOConfig(OfflineOptions, DynamicsOptions, SACPolicyOptions):
     discrete: ClassVar[bool] = False
     continuous: ClassVar[bool] = True
     default_num_threads: ClassVar[int] = 1
+    search_space: ClassVar[SearchSpace] = {
+        **SACPolicyOptions.search_space,
+        "policy_learning_rate": Real(1e-5, 1e-2, log=True),
+        "model_learning_rate": Real(1e-4, 1e-2, log=True),
+        "penalty_coef": Real(0.05, 10.0, log=True),
+        "rollout_horizon": one_of(1, 3, 5, 10),
+        "synthetic_batch_ratio": one_of(0.5, 0.8, 0.95),
+    }
 
     num_ensembles: int = option(7, "Networks in the ensemble, evaluated as one batched network.", ge=1)
     num_elites: int | None = option(

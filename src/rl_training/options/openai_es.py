@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from rl_training.options._evolution import EvolutionOptions
+from rl_training.options._search import Real, SearchSpace, one_of
 from rl_training.options.base import HiddenSizes, option
 
 
@@ -16,6 +17,12 @@ class OpenAIESConfig(EvolutionOptions):
     paper: ClassVar[str] = "Salimans et al., 2017, arXiv:1703.03864"
     discrete: ClassVar[bool] = True
     continuous: ClassVar[bool] = True
+    search_space: ClassVar[SearchSpace] = {
+        **EvolutionOptions.search_space,
+        "num_directions": one_of(8, 16, 32, 64),
+        "weight_decay": Real(1e-5, 0.1, log=True),
+        "hidden_sizes": one_of([], [32, 32], [64, 64]),
+    }
 
     hidden_sizes: HiddenSizes = option((64, 64), "Width of each hidden layer; none at all makes the policy linear.")
     step_size: float = option(0.01, "Step of the optimiser; learning_rate_schedule and warmup_steps move it.", gt=0)

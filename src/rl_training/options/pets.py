@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from rl_training.options._dynamics import KNOWN_REWARDS, DynamicsOptions, function_problems
+from rl_training.options._search import Real, SearchSpace, Whole, one_of
 from rl_training.options.base import CommonOptions, Problem, option
 from rl_training.options.schedules import warmup_factor
 
@@ -19,6 +20,15 @@ class PETSConfig(DynamicsOptions, CommonOptions):
     discrete: ClassVar[bool] = False
     continuous: ClassVar[bool] = True
     default_num_threads: ClassVar[int] = 1
+    search_space: ClassVar[SearchSpace] = {
+        "model_learning_rate": Real(1e-4, 1e-2, log=True),
+        "model_epochs": Whole(1, 20),
+        "model_hidden_sizes": one_of([64, 64], [200, 200], [200, 200, 200]),
+        "planning_horizon": Whole(5, 40),
+        "planning_iterations": Whole(2, 8),
+        "planning_particles": one_of(5, 10, 20),
+        "planning_noise_beta": one_of(0.0, 0.5, 1.0, 2.0),
+    }
 
     buffer_capacity: int = option(100_000, "Transitions the model is fitted on at most; the oldest give way.", ge=1)
     batch_size: int = option(32, "Transitions per gradient step, drawn for each member apart.", ge=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from rl_training.options._search import Real, SearchSpace, Whole, one_of
 from rl_training.options.base import option
 from rl_training.options.ppo import PPOConfig
 
@@ -17,6 +18,12 @@ class PPGConfig(PPOConfig):
     discrete: ClassVar[bool] = True
     continuous: ClassVar[bool] = True
     default_num_threads: ClassVar[int] = 1
+    search_space: ClassVar[SearchSpace] = {
+        **PPOConfig.search_space,
+        "aux_frequency": one_of(2, 4, 8, 16, 32),
+        "aux_epochs": Whole(1, 9),
+        "behavior_clone_coef": Real(0.1, 3.0, log=True),
+    }
 
     architecture: Literal["shared", "dual"] = option(
         "shared", "One trunk whose features the value head takes as given in the policy phase, or a separate value network."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from rl_training.options._search import Real, SearchSpace, Whole, one_of
 from rl_training.options.base import HiddenSizes, OnPolicyOptions, Schedule, option
 
 
@@ -17,6 +18,19 @@ class PPOConfig(OnPolicyOptions):
     continuous: ClassVar[bool] = True
     default_num_threads: ClassVar[int] = 1
     schedulable: ClassVar[tuple[str, ...]] = ("learning_rate", "ent_coef", "clip_coef", "vf_coef")
+    search_space: ClassVar[SearchSpace] = {
+        "learning_rate": Real(1e-5, 1e-2, log=True),
+        "num_steps": one_of(32, 64, 128, 256, 512, 1024, 2048),
+        "minibatch_size": one_of(32, 64, 128, 256, 512),
+        "update_epochs": Whole(1, 20),
+        "gamma": one_of(0.9, 0.95, 0.98, 0.99, 0.995, 0.999),
+        "gae_lambda": one_of(0.8, 0.9, 0.95, 0.98, 1.0),
+        "clip_coef": one_of(0.1, 0.2, 0.3, 0.4),
+        "ent_coef": Real(1e-8, 0.1, log=True),
+        "vf_coef": Real(0.2, 1.0),
+        "max_grad_norm": one_of(0.3, 0.5, 1.0, 2.0, 5.0),
+        "hidden_sizes": one_of([64, 64], [128, 128], [256, 256]),
+    }
 
     learning_rate: float = option(3e-4, "Adam's step size.", gt=0)
     clip_coef: float = option(0.2, "How far the probability ratio may leave 1 before its gradient is cut.", gt=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from rl_training.options._datasets import DatasetOptions
+from rl_training.options._search import SearchSpace, one_of
 from rl_training.options.base import option
 from rl_training.options.sac import SACConfig
 
@@ -18,6 +19,12 @@ class RLPDConfig(DatasetOptions, SACConfig):
     discrete: ClassVar[bool] = False
     continuous: ClassVar[bool] = True
     default_num_threads: ClassVar[int] = 1
+    search_space: ClassVar[SearchSpace] = {
+        **SACConfig.search_space,
+        "gradient_updates_per_step": one_of(1, 5, 10, 20),
+        "num_critics": one_of(2, 5, 10),
+        "offline_batch_ratio": one_of(0.25, 0.5, 0.75),
+    }
 
     offline_batch_ratio: float = option(0.5, "Share of prior data in every batch.", ge=0, le=1)
     offline_pretrain_updates: int = option(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rl_training.options._sac import SACLearnerOptions
+from rl_training.options._search import SearchSpace, one_of
 from rl_training.options.base import OffPolicyOptions
 
 
@@ -17,3 +18,8 @@ class SACConfig(SACLearnerOptions, OffPolicyOptions):
     discrete: ClassVar[bool] = False
     continuous: ClassVar[bool] = True
     default_num_threads: ClassVar[int] = 1
+    search_space: ClassVar[SearchSpace] = {
+        **SACLearnerOptions.search_space,
+        "learning_starts": one_of(100, 500, 1_000, 5_000),
+        "gradient_updates_per_step": one_of(1, 2, 4),
+    }

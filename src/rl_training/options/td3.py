@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rl_training.options._deterministic import DeterministicActorOptions
+from rl_training.options._search import Real, SearchSpace, Whole
 from rl_training.options.base import option
 
 
@@ -16,6 +17,12 @@ class TD3Config(DeterministicActorOptions):
     paper: ClassVar[str] = "Fujimoto et al., 2018, arXiv:1802.09477"
     discrete: ClassVar[bool] = False
     continuous: ClassVar[bool] = True
+    search_space: ClassVar[SearchSpace] = {
+        **DeterministicActorOptions.search_space,
+        "policy_noise": Real(0.05, 0.5),
+        "noise_clip": Real(0.1, 1.0),
+        "policy_delay": Whole(1, 4),
+    }
 
     policy_noise: float = option(0.2, "Standard deviation of the noise on the target actor's actions.", ge=0)
     noise_clip: float = option(0.5, "How far that noise moves an action at most.", ge=0)

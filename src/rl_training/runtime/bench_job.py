@@ -79,7 +79,7 @@ def _trained(job: Job) -> Path:
     from rl_training.experiment.registry import get_algorithm_spec
     from rl_training.runtime.workflows import resume_training
 
-    checkpoint = _newest_checkpoint(job.run_dir)
+    checkpoint = newest_checkpoint(job.run_dir)
     if checkpoint is not None and checkpoint.name == _last_name(job.run_dir):
         return checkpoint
     if checkpoint is not None:
@@ -101,7 +101,7 @@ def _last_name(run_dir: Path) -> str | None:
         return None
 
 
-def _newest_checkpoint(run_dir: Path) -> Path | None:
+def newest_checkpoint(run_dir: Path) -> Path | None:
     """The newest good one; None where there is none, and then the run's directory is out of the way."""
     from rl_training.experiment.locate import latest_good_checkpoint
     from rl_training.experiment.lock import RunLock

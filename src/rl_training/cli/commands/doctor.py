@@ -28,7 +28,7 @@ EXTRAS = {
     "mujoco": (("mujoco",), "MuJoCo environments such as HalfCheetah-v5"),
     "box2d": (("Box2D",), "Box2D environments such as LunarLander-v3"),
     "offline": (("minari", "h5py", "PIL"), "offline datasets from Minari"),
-    "tune": (("optuna",), "search for settings"),
+    "tune": (("optuna", "matplotlib"), "search for settings"),
     "ray": (("ray",), "training on a Ray cluster"),
     "video": (("pygame", "imageio", "imageio_ffmpeg"), "videos of a policy"),
     "export": (("onnx", "onnxruntime"), "policies as ONNX files"),
