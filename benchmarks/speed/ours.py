@@ -1,53 +1,116 @@
-"""One timed run of this library, by its public API, with its logging and checkpoints on: `ours.py ROW THREADS SEED`."""
+"""One timed training by the public API, with logging and checkpoints on: `ours.py WHO ROW THREADS SEED`."""
 
 from __future__ import annotations
 
 import json
 import sys
 import tempfile
-import time
+from collections import deque
+from typing import Any
 
-from rows import ROWS
+from rows import ROWS, Row, now
 
 import rl_training
 from rl_training import TrainConfig
+from rl_training.cli import load_config
 from rl_training.experiment.registry import get_algorithm_spec
+from rl_training.resources import find_packaged_asset
 from rl_training.runtime.callbacks import Callback
+from rl_training.types import Collected, UpdateResult
+
+MODEL_ROWS = 256  # per update of MOPO's dynamics
 
 
 class Clock(Callback):
-    """The time at the first turn past `skip`, and at the last."""
+    """The time at the first turn past `skip`, and at the last, with steps and updates at both."""
 
-    def __init__(self, skip: int) -> None:
-        self.skip = skip
+    def __init__(self, skip: int, *, counts_updates: bool = False) -> None:
+        self.skip, self.counts_updates = skip, counts_updates
         self.begin: tuple[int, float] | None = None
         self.end = (0, 0.0)
 
-    def on_collect_end(self, trainer, result) -> None:  # noqa: ARG002
-        self.end = (trainer.global_step, time.perf_counter())
-        if self.begin is None and trainer.global_step >= self.skip:
+    def on_collect_end(self, trainer: Any, result: Collected) -> None:  # noqa: ARG002
+        done = trainer.progress.updates if self.counts_updates else trainer.global_step
+        self.end = (done, now())
+        reached = done if trainer.global_step == 0 else trainer.global_step
+        if self.begin is None and reached >= self.skip:
             self.begin = self.end
+
+    @property
+    def rate(self) -> float:
+        assert self.begin is not None
+        return (self.end[0] - self.begin[0]) / (self.end[1] - self.begin[1])
+
+
+class Stopwatch(Callback):
+    """Seconds from the start of training until the last 20 training episodes are worth 475 in the mean."""
+
+    def __init__(self) -> None:
+        self.returns: deque[float] = deque(maxlen=20)
+        self.began = self.seconds = 0.0
+
+    def on_train_start(self, trainer: Any) -> None:  # noqa: ARG002
+        self.began = now()
+
+    def on_collect_end(self, trainer: Any, result: Collected) -> None:
+        self.seconds = now() - self.began
+        for value in result.episode_returns:
+            self.returns.append(value)
+            if len(self.returns) == 20 and sum(self.returns) >= 20 * 475:
+                trainer.request_stop("solved")
+
+    def on_update_end(self, trainer: Any, result: UpdateResult) -> None: ...
+
+
+def config_of(row: Row, who: str, *, threads: int, seed: int, folder: str) -> TrainConfig:
+    settings, backend = dict(row.settings), "local_sync"
+    algo = who.partition("_")[2] if who == "ours_ppo" else row.algo
+    if who == "ours_ppo":
+        settings = {name: value for name, value in settings.items() if not name.startswith("aux_")}
+    elif row.num_envs is None:
+        settings["batched_envs"] = who == "ours_batched"
+    elif who == "ours_batched":
+        backend = "batched"
+    return TrainConfig(
+        algo=algo,
+        env_id=row.env_id,
+        seed=seed,
+        total_timesteps=row.total,
+        output_dir=folder,
+        num_envs=row.num_envs or 1,
+        num_threads=threads,
+        eval_episodes=0,
+        execution_backend=backend,
+        algo_kwargs=settings,
+    )
+
+
+def trained(config: TrainConfig, callback: Callback) -> dict[str, Any]:
+    metrics: dict[str, Any] = get_algorithm_spec(config.algo).train_fn(config, callbacks=[callback]).metrics
+    return metrics
+
+
+def measured(row: Row, who: str, *, threads: int, seed: int, folder: str) -> dict[str, float]:
+    if row.name == "pets_preset":
+        preset = find_packaged_asset("configs/pets/pendulum.yaml")
+        assert preset is not None
+        config = load_config(preset).replace(output_dir=folder, num_threads=threads, total_timesteps=row.total, eval_episodes=0)
+        return {"milliseconds": trained(config, Callback())["time/planning_ms"]}
+    config = config_of(row, who, threads=threads, seed=seed, folder=folder)
+    if row.name == "ppo_solve":
+        stopwatch = Stopwatch()
+        trained(config, stopwatch)
+        return {"seconds": stopwatch.seconds}
+    clock = Clock(row.skip, counts_updates=row.name in ("rlpd", "mopo_model"))
+    trained(config, clock)
+    return {"rate": clock.rate * (MODEL_ROWS if row.name == "mopo_model" else 1)}
 
 
 def main() -> None:
-    name, threads, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    row = ROWS[name]
+    who, name, threads, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     with tempfile.TemporaryDirectory() as folder:
-        config = TrainConfig(
-            algo=row.algo,
-            env_id=row.env_id,
-            seed=seed,
-            total_timesteps=row.total,
-            output_dir=folder,
-            num_envs=row.num_envs,
-            num_threads=threads,
-            eval_episodes=0,
-            algo_kwargs=row.settings,
-        )
-        clock = Clock(row.skip)
-        get_algorithm_spec(row.algo).train_fn(config, callbacks=[clock])
-    steps, seconds = clock.end[0] - clock.begin[0], clock.end[1] - clock.begin[1]
-    print(json.dumps({"program": "rl_training", "version": rl_training.__version__, "steps_per_second": steps / seconds}))
+        values = measured(ROWS[name], who, threads=threads, seed=seed, folder=folder)
+    print(json.dumps({"program": "rl_training", "version": rl_training.__version__, "values": values}))
 
 
 if __name__ == "__main__":

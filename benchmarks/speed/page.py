@@ -1,30 +1,74 @@
-"""Make docs/speed.md from the committed results: `python benchmarks/speed/page.py [--check]`."""
+"""Make docs/speed.md and its pictures from the committed results: `python benchmarks/speed/page.py [--check]`."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
+from pictures import bars, curves
+from rows import ROWS
+
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent.parent / "docs" / "speed.md"
+DOCS = HERE.parent.parent / "docs"
+
+NAMES = {
+    "ours": "ours",
+    "ours_batched": "ours, batched env",
+    "ours_ppo": "our PPO",
+    "sb3": "SB3",
+    "sbx": "SBX",
+    "d3rlpy": "d3rlpy",
+    "evotorch": "EvoTorch",
+    "mbrl": "mbrl-lib",
+    "separate": "separate nets",
+    "modules": "modules in turn",
+    "sgemm": "sgemm bound",
+}
 
 HEAD = """# Speed
 
-Steps per second of this library and of Stable-Baselines3 on the same work: same task, same networks, same batch sizes, same number of
-updates and of torch threads, Gymnasium's stock environments. Ours is measured through `train_<algo>` with its logging and checkpoints on, theirs
-through `model.learn` with nothing logged; neither evaluates meanwhile. Each repeat runs both programs one after the other, and the ratio is taken within the repeat: the
-machine is shared, so rates wander and ratios do not.
+This library beside others on the same work: same task, same networks, same batch sizes, same number of updates and of torch threads, Gymnasium's
+stock environments unless it says otherwise. Ours is measured through the public API with its logging and checkpoints on (`train_<algo>`, `predict`, the command line),
+theirs through `model.learn` and its like with nothing logged; neither evaluates meanwhile. Each repeat runs all programs one after the other, and a ratio is taken
+within the repeat: the machine is shared, so rates wander and ratios do so less. A ratio says how many times better ours is: more steps, or less time.
 
-| work | threads | ours, steps/s | SB3, steps/s | ratio: median (range) | repeats |
-|---|---|---|---|---|---|
+| work | threads | measured | ours | others | ratio: median (range) | asked | |
+|---|---|---|---|---|---|---|---|
+"""
+
+PROFILE = """
+## Where the time goes
+
+A run of each algorithm's first preset, sampled every millisecond of processor time: what the innermost of our functions was at. *Share of mathematics* is the time
+within torch's operators, as its profiler counts it, of the whole.
+
+![Shares of one training run by what is done](assets/speed_profile.svg)
+
+{table}
+"""
+
+SCALING = """
+## How cost grows
+
+![Microseconds per step against size, both logarithmic](assets/speed_scaling.svg)
+
+{table}
+"""
+
+MEMORY = """
+## Memory
+
+Peak resident memory of a short run of each preset, with the replay buffer filled to its capacity at the start and a checkpoint written at the end. A buffer takes its
+columns and nothing beside (a test holds it to 1.05 times that), and it is saved from where it lies (another test): the peak is the program (torch, Gymnasium) plus one buffer.
+
+{table}
 """
 
 TAIL = """
-Made by `make bench`; this page by `python benchmarks/speed/page.py`. Processor: {cpu}, {cores} cores. {versions}.
+Made by `make bench` (and `profile.py`, `scaling.py`, `memory.py` beside it); this page by `python benchmarks/speed/page.py`. Processor: {cpu}, {cores} cores. {versions}.
 
 What makes the difference: parameters as one flat vector with one fused Adam call, all critics as one batched network, gradients of the losses written down
 instead of an autograd graph, denormal numbers flushed to zero, an environment loop without copies, and no number read from a tensor
@@ -32,26 +76,101 @@ before it is logged. [Why it is built so](decisions/0003-flat-parameter-vectors-
 """
 
 
-def page() -> str:
-    records: list[dict[str, Any]] = [json.loads(path.read_text()) for path in sorted((HERE / "results").glob("*.json"))]
+def results() -> list[dict[str, Any]]:
+    """In the order of the rows, one thread before two."""
+    found = [json.loads(path.read_text()) for path in (HERE / "results").glob("*_[0-9]t.json")]
+    order = list(ROWS)
+    return sorted(found, key=lambda record: (order.index(record["row"]), record["threads"]))
+
+
+def extra(name: str) -> dict[str, Any] | None:
+    path = HERE / "results" / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def number(value: float, digits: int) -> str:
+    return f"{value:,.{digits}f}"
+
+
+def lines_of(record: dict[str, Any]) -> list[str]:
     lines = []
-    for record in records:
-        ours, theirs = (statistics.median(record["steps_per_second"][name]) for name in ("ours", "sb3"))
-        ratio = f"**{record['ratio_median']:.2f}** ({record['ratio_min']:.2f} to {record['ratio_max']:.2f})"
-        repeats = len(record["steps_per_second"]["ours"])
-        lines.append(f"| {record['title']} | {record['threads']} | {ours:,.0f} | {theirs:,.0f} | {ratio} | {repeats} |\n")
-    versions = ", ".join(f"{name} {version}" for name, version in sorted(records[0]["versions"].items()))
-    tail = TAIL.format(cpu=records[0]["machine"]["cpu"], cores=records[0]["machine"]["cores"], versions=versions)
-    return HEAD + "".join(lines) + tail
+    for measure in record["measures"]:
+        for who in [who for who in measure["values"] if who.startswith("ours") and who != "ours_ppo"]:
+            ratios = measure["ratios"].get(who, {})
+            peers = [peer for peer in ratios if not peer.startswith("ours") or peer == "ours_ppo"]
+            others = "; ".join(f"{NAMES[peer]} {number(measure['typical'][peer], measure['digits'])}" for peer in peers)
+            shown = "; ".join(ratio(NAMES[peer], ratios[peer], several=len(peers) > 1) for peer in peers)
+            goals = [goal for goal in measure["goals"] if goal["who"] == who]
+            asked = "; ".join(wish(goal, higher=measure["higher"]) for goal in goals)
+            verdict = " ".join("✓" if goal["reached"] else "✗" for goal in goals)
+            title = record["title"] + (", batched env" if who == "ours_batched" else "")
+            ours = number(measure["typical"][who], measure["digits"])
+            lines.append(
+                f"| {title} | {record['threads']} | {measure['unit']} | {ours} | {others} | {shown} | {asked} | {verdict} |\n"
+            )
+    return lines
+
+
+def ratio(name: str, spread: dict[str, float], *, several: bool) -> str:
+    width = "" if spread["min"] == spread["max"] else f" ({spread['min']:.2f} to {spread['max']:.2f})"
+    return f"{name + ' ' if several else ''}**{spread['median']:.2f}**{width}"
+
+
+def wish(goal: dict[str, Any], *, higher: bool) -> str:
+    if goal["against"] is None:
+        return f"{'at least' if higher else 'at most'} {goal['factor']:,g}"
+    return f"{goal['factor']:g} × {NAMES[goal['against']]}"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    text = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in text)
+
+
+def made() -> dict[Path, str]:
+    """Every file this page consists of."""
+    records = results()
+    text = HEAD + "".join(line for record in records for line in lines_of(record))
+    notes = [f"- {record['title']}: {record['note']}" for record in records if record["note"] and record["threads"] == 1]
+    text += "\n" + "\n".join(notes) + "\n"
+    files = {}
+    if profile := extra("profile"):
+        shares = [
+            [name, *(f"{100 * v:.0f} %" for v in entry["shares"].values()), f"{100 * entry['math']:.0f} %"]
+            for name, entry in profile["algorithms"].items()
+        ]
+        head = ["algorithm", *next(iter(profile["algorithms"].values()))["shares"], "share of mathematics"]
+        text += PROFILE.format(table=table(head, shares))
+        files[DOCS / "assets" / "speed_profile.svg"] = bars(
+            {name: entry["shares"] for name, entry in profile["algorithms"].items()}
+        )
+    if scaling := extra("scaling"):
+        rows = [
+            [c["title"], ", ".join(f"{x:,g}: {y:,.4g}" for x, y in c["points"]), f"{c['exponent']:.2f}"]
+            for c in scaling["curves"]
+        ]
+        text += SCALING.format(table=table(["what", "size: µs", "grows as size to the power of"], rows))
+        files[DOCS / "assets" / "speed_scaling.svg"] = curves(scaling["curves"])
+    if memory := extra("memory"):
+        rows = [[name, f"{entry['buffer_mb']:,.0f}", f"{entry['peak_mb']:,.0f}"] for name, entry in memory["presets"].items()]
+        text += MEMORY.format(table=table(["preset", "buffer, MB", "peak, MB"], rows))
+    versions = {name: version for record in records for name, version in record["versions"].items()}
+    named = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+    machine = records[0]["machine"]
+    text += TAIL.format(cpu=machine["cpu"], cores=machine["cores"], versions=named)
+    return files | {DOCS / "speed.md": text}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="exit 1 when the page is not what the results give")
     args = parser.parse_args()
-    if args.check:
-        sys.exit(0 if PAGE.read_text() == page() else f"{PAGE.name} is out of date: run python benchmarks/speed/page.py")
-    PAGE.write_text(page())
+    for path, text in made().items():
+        if args.check and (not path.exists() or path.read_text() != text):
+            sys.exit(f"{path.name} is out of date: run python benchmarks/speed/page.py")
+        if not args.check:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
 
 
 if __name__ == "__main__":

@@ -2,67 +2,282 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import dataclass, field
 from typing import Any
+
+# on a crowded machine one thread is better timed by what it computes than by what it waits for
+now = time.process_time if os.environ.get("SPEED_CLOCK") == "processor" else time.perf_counter
+
+
+@dataclass(frozen=True)
+class Goal:
+    """`factor` times better than a contestant, or with `against` none a number that ours may not miss."""
+
+    against: str | None
+    factor: float
+    threads: int = 1
+    who: str = "ours"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number that every contestant of a row prints."""
+
+    key: str
+    unit: str
+    higher: bool = True  # whether more of it is better
+    goals: tuple[Goal, ...] = ()
+    digits: int = 0
+    how: str = "median"  # of the repeats; seconds to a return are an interquartile mean
 
 
 @dataclass(frozen=True)
 class Row:
-    """`skip` steps are not timed (start-up, warm-up); from there to `total` the rate is taken."""
+    """`contestants` are scripts with their first argument; each is called as `SCRIPT WHO ROW THREADS SEED`.
+
+    Where a rate is taken, `skip` steps are not timed (start-up, warm-up); from there to `total` they are.
+    """
 
     name: str
     title: str
-    env_id: str
-    algo: str
-    num_envs: int
-    skip: int
-    total: int
-    goal: float  # times the peer's rate, one thread
+    contestants: dict[str, str]
+    measures: tuple[Measure, ...]
+    threads: tuple[int, ...] = (1,)
+    algo: str = ""
+    env_id: str = "Pendulum-v1"
+    num_envs: int | None = 1
+    skip: int = 0
+    total: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
 
 
-ROWS = {
-    row.name: row
-    for row in (
-        Row(
-            name="ppo",
-            title="PPO, CartPole-v1, RL-zoo settings",
-            env_id="CartPole-v1",
-            algo="ppo",
-            num_envs=8,
-            skip=2_048,
-            total=26_624,
-            goal=2.5,
-            settings={
-                "num_steps": 32,
-                "minibatch_size": 256,
-                "update_epochs": 20,
-                "gae_lambda": 0.8,
-                "gamma": 0.98,
-                "learning_rate": 1e-3,
-            },
-        ),
-        Row(
-            name="sac",
-            title="SAC, Pendulum-v1, 256×256, one update per step",
-            env_id="Pendulum-v1",
-            algo="sac",
-            num_envs=1,
-            skip=1_100,
-            total=2_300,
-            goal=1.5,
-            settings={"learning_rate": 1e-3, "learning_starts": 1_000, "batch_size": 256, "hidden_sizes": [256, 256]},
-        ),
-        Row(
-            name="sac_halfcheetah",
-            title="SAC, HalfCheetah-v5, 256×256, one update per step",
-            env_id="HalfCheetah-v5",
-            algo="sac",
-            num_envs=1,
-            skip=1_100,
-            total=2_300,
-            goal=1.8,
-            settings={"learning_rate": 3e-4, "learning_starts": 1_000, "batch_size": 256, "hidden_sizes": [256, 256]},
-        ),
-    )
+STEPS = "env steps/s"
+ZOO = {
+    "num_steps": 32,
+    "minibatch_size": 256,
+    "update_epochs": 20,
+    "gae_lambda": 0.8,
+    "gamma": 0.98,
+    "learning_rate": 1e-3,
 }
+LINEAR = {"learning_rate_schedule": "linear", "clip_coef_schedule": "linear"}
+OFF_POLICY = {"learning_rate": 1e-3, "learning_starts": 1_000, "batch_size": 256, "hidden_sizes": [256, 256]}
+RANDOM_DATA = {"dataset_kind": "random", "dataset_size": 5_000}
+
+OURS_BATCHED = {"ours": "ours.py", "ours_batched": "ours.py"}
+
+
+def off_policy(
+    name: str, title: str, *, algo: str, env_id: str, goals: tuple[Goal, ...], sbx: bool, threads: tuple[int, ...]
+) -> Row:
+    peers = {"sb3": "peer_sb3.py"} | ({"sbx": "peer_sb3.py"} if sbx else {})
+    return Row(
+        name=name,
+        title=f"{title}, 256×256, one update per step",
+        contestants={"ours": "ours.py", **peers},
+        measures=(Measure("rate", STEPS, goals=goals),),
+        threads=threads,
+        algo=algo,
+        env_id=env_id,
+        skip=1_050,
+        total=1_450,
+        settings=OFF_POLICY,
+    )
+
+
+def against_sb3(one: float, two: float | None = None, *, sbx: bool = False) -> tuple[Goal, ...]:
+    goals = [Goal("sb3", one)] + ([Goal("sb3", two, threads=2)] if two else [])
+    return (*goals, *((Goal("sbx", 1.0), Goal("sbx", 1.0, threads=2)) if sbx else ()))
+
+
+TRAINING = (
+    Row(
+        name="ppo",
+        title="PPO, CartPole-v1, RL-zoo settings",
+        contestants=OURS_BATCHED | {"sb3": "peer_sb3.py", "sbx": "peer_sb3.py"},
+        measures=(Measure("rate", STEPS, goals=(Goal("sb3", 4), Goal("sbx", 2), Goal("sb3", 5, who="ours_batched"))),),
+        algo="ppo",
+        env_id="CartPole-v1",
+        num_envs=8,
+        skip=2_048,
+        total=14_336,
+        settings=ZOO,
+    ),
+    Row(
+        name="ppo_solve",
+        title="PPO, CartPole-v1: to a mean return of 475 over 20 training episodes",
+        contestants={"ours": "ours.py", "sb3": "peer_sb3.py"},
+        measures=(Measure("seconds", "s", higher=False, goals=(Goal("sb3", 3),), digits=1, how="IQM"),),
+        algo="ppo",
+        env_id="CartPole-v1",
+        num_envs=8,
+        total=100_000,
+        settings=ZOO | LINEAR,
+        note="Both schedules fall to 0 over 100,000 steps, as in the zoo; a run that never gets there counts with all its time",
+    ),
+    off_policy(
+        "sac",
+        "SAC, Pendulum-v1",
+        algo="sac",
+        env_id="Pendulum-v1",
+        goals=against_sb3(1.8, 2.2, sbx=True),
+        sbx=True,
+        threads=(1, 2),
+    ),
+    off_policy(
+        "sac_halfcheetah",
+        "SAC, HalfCheetah-v5",
+        algo="sac",
+        env_id="HalfCheetah-v5",
+        goals=against_sb3(1.8, 2.2, sbx=True),
+        sbx=True,
+        threads=(1, 2),
+    ),
+    off_policy("td3", "TD3, Pendulum-v1", algo="td3", env_id="Pendulum-v1", goals=against_sb3(1.8), sbx=False, threads=(1,)),
+    off_policy("ddpg", "DDPG, Pendulum-v1", algo="ddpg", env_id="Pendulum-v1", goals=against_sb3(1.8), sbx=False, threads=(1,)),
+    Row(
+        name="ppg",
+        title="PPG, CartPole-v1, with PPO's settings and one auxiliary phase in 16 rollouts",
+        contestants={"ours": "ours.py", "ours_ppo": "ours.py"},
+        measures=(Measure("rate", STEPS),),
+        algo="ppg",
+        env_id="CartPole-v1",
+        num_envs=8,
+        skip=4_096,
+        total=20_480,
+        settings=ZOO | {"aux_frequency": 16, "aux_buffer_rollouts": 16, "aux_epochs": 6, "aux_minibatch_size": 256},
+        note="6 auxiliary epochs over 16 rollouts beside 20 epochs over each: 30 % more passes over the data.",
+    ),
+)
+
+UPDATES = (
+    Row(
+        name="rlpd",
+        title="RLPD, 10 LayerNorm critics 256×256, 20 updates per step",
+        contestants={"ours": "ours.py", "separate": "plain_torch.py", "sgemm": "plain_torch.py"},
+        measures=(Measure("rate", "critic updates/s", goals=(Goal("separate", 1.5), Goal("sgemm", 0.5)), digits=1),),
+        threads=(1, 2),
+        algo="rlpd",
+        skip=300,
+        total=325,
+        settings={
+            "learning_starts": 256,
+            "batch_size": 256,
+            "hidden_sizes": [256, 256],
+            "gradient_updates_per_step": 20,
+            "num_critics": 10,
+            **RANDOM_DATA,
+        },
+        note="'separate' is a loop over ten nn.Sequential critics; 'sgemm' the matrix products of an update alone.",
+    ),
+    Row(
+        name="cql",
+        title="CQL, 10 sampled actions, 256×256",
+        contestants={"ours": "ours.py", "d3rlpy": "peer_d3rlpy.py"},
+        measures=(Measure("rate", "updates/s", goals=(Goal("d3rlpy", 1.2), Goal("d3rlpy", 2.0, threads=2)), digits=1),),
+        threads=(1, 2),
+        algo="cql",
+        skip=10,
+        total=50,
+        settings={"batch_size": 256, "hidden_sizes": [256, 256], "num_cql_samples": 10, **RANDOM_DATA},
+    ),
+    Row(
+        name="mopo_model",
+        title="MOPO's dynamics, 7 networks 4×200, batch 256",
+        contestants={"ours": "ours.py", "sgemm": "plain_torch.py"},
+        measures=(Measure("rate", "samples/s", goals=(Goal("sgemm", 0.6),)),),
+        threads=(1, 2),
+        algo="mopo",
+        skip=50,
+        total=450,
+        settings={**RANDOM_DATA, "model_updates": 500, "model_patience": None, "model_holdout_ratio": 0.0, "max_updates": 450},
+        note="A sample is a row of data, which every network sees; 'sgemm' is the matrix products of fitting alone.",
+    ),
+    Row(
+        name="mopo_rollouts",
+        title="MOPO's rollouts, 7 networks 4×200, 50,000 starts, 5 steps",
+        contestants={"ours": "ours_parts.py"},
+        measures=(Measure("rate", "transitions/s", goals=(Goal(None, 100_000),)),),
+        algo="mopo",
+        settings={**RANDOM_DATA, "model_updates": 50, "model_patience": None},
+    ),
+)
+
+PARTS = (
+    Row(
+        name="pets_plan",
+        title="PETS, one plan: 400 candidates, horizon 20, 5 iterations, 20 particles, 5 networks 3×200",
+        contestants={"ours": "ours_parts.py", "mbrl": "peer_mbrl.py", "modules": "plain_torch.py"},
+        measures=(Measure("milliseconds", "ms", higher=False, goals=(Goal("mbrl", 2.5), Goal("mbrl", 2.5, threads=2))),),
+        threads=(1, 2),
+        settings={
+            "candidates": 400,
+            "horizon": 20,
+            "iterations": 5,
+            "topk": 40,
+            "particles": 20,
+            "members": 5,
+            "hidden": [200] * 3,
+        },
+        note="'modules' is a network per member, called in turn on shuffled particles, with torch's Normal for the noise.",
+    ),
+    Row(
+        name="pets_preset",
+        title="PETS, one plan of the preset pets/pendulum, from its own run",
+        contestants={"ours": "ours.py"},
+        measures=(Measure("milliseconds", "ms", higher=False, goals=(Goal(None, 30),), digits=1),),
+        algo="pets",
+        total=700,
+    ),
+    Row(
+        name="predict",
+        title="`predict` on one observation",
+        contestants={"ours": "ours_parts.py"},
+        measures=tuple(
+            Measure(name, f"µs, {label}", higher=False, goals=(Goal(None, 60),), digits=1)
+            for name, label in (("sac", "SAC 256×256"), ("ppo", "PPO 64×64"))
+        ),
+    ),
+    Row(
+        name="startup",
+        title="Start-up of the command line",
+        contestants={"ours": "ours_parts.py"},
+        measures=(
+            Measure("help", "s, `rl-training --help`", higher=False, goals=(Goal(None, 0.2),), digits=2),
+            Measure("list", "s, `rl-training list`", higher=False, goals=(Goal(None, 0.2),), digits=2),
+            Measure("first_step", "s to the first training step", higher=False, goals=(Goal(None, 3.0),), digits=2),
+        ),
+    ),
+    Row(
+        name="checkpoint",
+        title="Checkpoint of SAC on HalfCheetah-v5 with 1,000,000 transitions",
+        contestants={"ours": "ours_parts.py"},
+        measures=(
+            Measure("saved", "s to save", higher=False, goals=(Goal(None, 2.0),), digits=2),
+            Measure("opened", "s to open for `predict`", higher=False, goals=(Goal(None, 0.1),), digits=3),
+            Measure("resumed", "s to resume", higher=False, goals=(Goal(None, 2.0),), digits=2),
+        ),
+    ),
+)
+
+
+def evolution(algo: str, title: str) -> Row:
+    return Row(
+        name=algo,
+        title=f"{title}, Pendulum-v1, population 64, 64×64",
+        contestants=OURS_BATCHED | {"evotorch": "peer_evotorch.py"} | ({"sb3": "peer_sb3.py"} if algo == "ars" else {}),
+        measures=(Measure("rate", STEPS, goals=(Goal("evotorch", 2.5), Goal("evotorch", 40, who="ours_batched"))),),
+        algo=algo,
+        num_envs=None,
+        skip=25_600,
+        total=230_400,
+        settings={"num_directions": 32, "hidden_sizes": [64, 64]},
+        note="EvoTorch's PGPE with a population of 64 on stock environments"
+        + ("; SB3-contrib's ARS." if algo == "ars" else "."),
+    )
+
+
+ROWS = {row.name: row for row in (*TRAINING, *UPDATES, *PARTS, evolution("openai_es", "OpenAI ES"), evolution("ars", "ARS"))}

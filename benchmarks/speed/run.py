@@ -2,10 +2,10 @@
 
     make bench                 every row
     make bench ROW=sac         one row
-    python benchmarks/speed/run.py --row ppo --threads 1 2 --repeats 5
+    python benchmarks/speed/run.py --row ppo --threads 1 --repeats 5
 
-Peers live in a virtual environment of their own (.venv-peers), which this script makes. Machines are shared and
-noisy: each repeat runs every program once, in turn, and the ratio of neighbours is what counts.
+Peers live in virtual environments of their own, which this script makes. Machines are shared and noisy: each repeat
+runs every program once, in turn, and the ratio of neighbours is what counts.
 """
 
 from __future__ import annotations
@@ -18,81 +18,146 @@ import statistics
 import subprocess
 import sys
 from datetime import datetime, timezone
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from rows import ROWS, Row
+from rows import ROWS, Measure, Row
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PEERS = ROOT / ".venv-peers"
-PEER_PACKAGES = ["stable-baselines3==2.9.2", "gymnasium[mujoco]"]
+PEER_PACKAGES = {  # three environments, as d3rlpy and mbrl-lib want Gymnasiums of their own
+    "sb3": ["stable-baselines3==2.9.2", "sb3-contrib==2.9.2", "sbx-rl==0.28.0", "evotorch==0.6.1", "gymnasium[mujoco]==1.4.0"],
+    "d3rlpy": ["d3rlpy==2.8.1"],
+    "mbrl": ["mbrl==0.2.0"],
+}
+PEER_SCRIPTS = {"peer_sb3.py": "sb3", "peer_evotorch.py": "sb3", "peer_d3rlpy.py": "d3rlpy", "peer_mbrl.py": "mbrl"}
+
+WALL = ("startup", "checkpoint")  # other processes and the disk count as well
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--row", action="append", choices=sorted(ROWS), help="a row to measure; all without one")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1])
+    parser.add_argument("--threads", type=int, nargs="+", help="torch threads; without it those that the row asks for")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--peers", type=Path, default=PEERS, help="a virtual environment that has the peers already")
+    parser.add_argument("--peers", type=Path, default=PEERS, help="a folder of virtual environments that have the peers")
+    parser.add_argument("--clock", choices=["wall", "processor"], default="wall", help="what one-thread rows are timed by")
     args = parser.parse_args()
-    python = peer_python(args.peers)
-    for name in args.row or sorted(ROWS):
-        for threads in args.threads:
-            measure(ROWS[name], threads=threads, repeats=args.repeats, peer=python)
+    for name in args.row or list(ROWS):
+        for threads in args.threads or ROWS[name].threads:
+            measure(ROWS[name], threads=threads, repeats=args.repeats, peers=args.peers, clock=args.clock)
 
 
-def peer_python(folder: Path) -> Path:
-    """The peers' interpreter; the environment is made when it is missing, torch first and pinned as ours."""
-    python = folder / "bin" / "python"
+def interpreter(script: str, peers: Path) -> str:
+    """Ours, or that of the peer's environment, which is made when it is missing: torch first and pinned as ours."""
+    if script not in PEER_SCRIPTS:
+        return sys.executable
+    name = PEER_SCRIPTS[script]
+    python = peers / name / "bin" / "python"
     if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", str(peers / name)], check=True)
         lock = (ROOT / "requirements.lock").read_text().splitlines()
         torch = next(line for line in lock if line.startswith("torch=="))
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", torch], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *PEER_PACKAGES], check=True)
-    return python
+        for packages in ([torch], [torch, *PEER_PACKAGES[name]]):
+            subprocess.run([str(python), "-m", "pip", "install", "--quiet", *packages], check=True)
+    return str(python)
 
 
-def measure(row: Row, *, threads: int, repeats: int, peer: Path) -> None:
-    programs = {"ours": [sys.executable, "ours.py"], "sb3": [str(peer), "peer_sb3.py"]}
-    rates: dict[str, list[float]] = {name: [] for name in programs}
+def measure(row: Row, *, threads: int, repeats: int, peers: Path, clock: str) -> None:
+    clock = "wall" if threads > 1 or row.name in WALL else clock
+    values: dict[str, dict[str, list[float]]] = {m.key: {who: [] for who in row.contestants} for m in row.measures}
     versions: dict[str, str] = {}
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     for repeat in range(repeats):
-        for name, command in programs.items():
-            arguments = [*command, row.name, str(threads), str(repeat)]
-            done = subprocess.run(arguments, cwd=HERE, env=environment, capture_output=True, text=True, check=False)
-            if done.returncode:
-                sys.exit(f"{name} failed on {row.name}:\n{done.stderr}")
-            result = json.loads(done.stdout.splitlines()[-1])
-            rates[name].append(round(result["steps_per_second"], 1))
+        for who, script in row.contestants.items():
+            result = one_run(who, script, row, threads=threads, seed=repeat, peers=peers, clock=clock)
             versions[result["program"]] = result["version"]
-        ours, theirs = rates["ours"][-1], rates["sb3"][-1]
-        print(f"{row.name} {threads}T repeat {repeat + 1}/{repeats}: ours {ours:,.0f}, SB3 {theirs:,.0f}: {ours / theirs:.2f}x")
-    ratios = [ours / theirs for ours, theirs in zip(rates["ours"], rates["sb3"], strict=True)]
+            for key, value in result["values"].items():
+                values[key][who].append(float(f"{value:.5g}"))
+        latest = "; ".join(
+            f"{m.key} " + ", ".join(f"{who} {values[m.key][who][-1]:,g}" for who in row.contestants) for m in row.measures
+        )
+        print(f"{row.name} {threads}T repeat {repeat + 1}/{repeats}: {latest}", flush=True)
     record = {
         "row": row.name,
         "title": row.title,
         "threads": threads,
-        "goal": row.goal,
-        "ratio_median": round(statistics.median(ratios), 3),
-        "ratio_min": round(min(ratios), 3),
-        "ratio_max": round(max(ratios), 3),
-        "steps_per_second": rates,
+        "clock": clock,
+        "measures": [summary(measure, values[measure.key], threads) for measure in row.measures],
+        "note": row.note,
         "versions": versions | library_versions(),
         "machine": {"cpu": cpu_model(), "cores": os.cpu_count(), "system": platform.system()},
         "date": datetime.now(timezone.utc).date().isoformat(),
-        "command": f"python benchmarks/speed/run.py --row {row.name} --threads {threads} --repeats {repeats}",
+        "command": f"python benchmarks/speed/run.py --row {row.name} --threads {threads} --repeats {repeats} --clock {clock}",
     }
     path = HERE / "results" / f"{row.name}_{threads}t.json"
-    path.write_text(json.dumps(record, indent=1) + "\n")
-    spread = f"{record['ratio_min']:.2f} to {record['ratio_max']:.2f}"
-    print(f"{row.title}, {threads} thread(s): {record['ratio_median']:.2f}x ({spread})")
+    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+
+
+def one_run(who: str, script: str, row: Row, *, threads: int, seed: int, peers: Path, clock: str) -> dict[str, Any]:
+    python = interpreter(script, peers)
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONDONTWRITEBYTECODE": "1", "SPEED_CLOCK": clock}
+    if who == "sbx":  # JAX has no setting for it: its pool follows the processors it may use
+        environment["XLA_FLAGS"] = (
+            f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'} intra_op_parallelism_threads={threads}"
+        )
+    arguments = [python, script, who, row.name, str(threads), str(seed)]
+    if who == "sbx" and threads == 1 and hasattr(os, "sched_getaffinity"):
+        arguments = ["taskset", "-c", str(min(os.sched_getaffinity(0))), *arguments]
+    done = subprocess.run(arguments, cwd=HERE, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{who} failed on {row.name}:\n{done.stderr}")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def summary(measure: Measure, values: dict[str, list[float]], threads: int) -> dict[str, Any]:
+    """What one measure came to: all values, how each of ours compares with each peer, and what was asked for."""
+    ours = [who for who in values if who.startswith("ours")]
+    ratios = {
+        who: {
+            peer: spread(better(measure, values[who], values[peer])) for peer in values if peer not in ours[:1] and peer != who
+        }
+        for who in ours
+    }
+    goals = [vars(goal) | {"reached": reached(measure, goal, values)} for goal in measure.goals if goal.threads == threads]
+    kept = {name: getattr(measure, name) for name in ("key", "unit", "higher", "digits", "how")}
+    return kept | {
+        "values": values,
+        "typical": {who: typical(measure, v) for who, v in values.items()},
+        "ratios": ratios,
+        "goals": goals,
+    }
+
+
+def typical(measure: Measure, values: list[float]) -> float:
+    if measure.how == "IQM":
+        ordered, cut = sorted(values), len(values) // 4
+        return statistics.fmean(ordered[cut : len(ordered) - cut])
+    return statistics.median(values)
+
+
+def better(measure: Measure, ours: list[float], theirs: list[float]) -> list[float]:
+    """How many times better ours is, repeat by repeat; where seeds differ in luck, of the typical values."""
+    if measure.how == "IQM":
+        ours, theirs = [typical(measure, ours)], [typical(measure, theirs)]
+    pairs = zip(ours, theirs, strict=True)
+    return [a / b if measure.higher else b / a for a, b in pairs]
+
+
+def spread(ratios: list[float]) -> dict[str, float]:
+    return {"median": round(statistics.median(ratios), 3), "min": round(min(ratios), 3), "max": round(max(ratios), 3)}
+
+
+def reached(measure: Measure, goal: Any, values: dict[str, list[float]]) -> bool:
+    if goal.against is not None:
+        return statistics.median(better(measure, values[goal.who], values[goal.against])) >= goal.factor
+    value = typical(measure, values[goal.who])
+    return value >= goal.factor if measure.higher else value <= goal.factor
 
 
 def library_versions() -> dict[str, str]:
-    from importlib.metadata import version
-
     return {"python": platform.python_version()} | {name: version(name) for name in ("torch", "numpy", "gymnasium")}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
@@ -40,15 +40,24 @@ def ppo_loss(
     }
 
 
+class LossGradients(TypedDict):
+    """What reaches each of the model's outputs, per row."""
+
+    d_logprobs: Tensor
+    d_entropy: Tensor | None
+    d_values: Tensor
+
+
 def ppo_loss_gradients(
     minibatch: Mapping[str, Tensor], *, clip_coef: float, ent_coef: float, vf_coef: float, clip_value: bool = False
-) -> dict[str, Tensor]:
-    """The gradients of `ppo_loss` at `new_logprobs`, `entropy` and `new_values`, written down."""
+) -> LossGradients:
+    """The gradients of `ppo_loss` at `new_logprobs`, `entropy` (none without a bonus) and `new_values`, written down."""
     advantages, returns, values = minibatch["advantages"], minibatch["returns"], minibatch["new_values"]
     rows = len(advantages)
     ratio = (minibatch["new_logprobs"] - minibatch["logprobs"]).exp()
+    weighted = ratio * advantages
     # the clipped branch has no gradient, and it is the active one only where it is the smaller
-    live = torch.where(advantages >= 0, ratio <= 1 + clip_coef, ratio >= 1 - clip_coef)
+    live = weighted <= ratio.clamp(1 - clip_coef, 1 + clip_coef) * advantages
     d_values = (values - returns) * (2 * vf_coef / rows)
     if clip_value:
         old = minibatch["values"]
@@ -56,8 +65,8 @@ def ppo_loss_gradients(
         moves = ((values - returns).square() >= (clipped - returns).square()) | ((values - old).abs() <= clip_coef)
         d_values = d_values * moves
     return {
-        "d_logprobs": ratio * advantages * live * (-1.0 / rows),
-        "d_entropy": torch.full_like(ratio, -ent_coef / rows),
+        "d_logprobs": weighted * live * (-1.0 / rows),
+        "d_entropy": torch.full_like(ratio, -ent_coef / rows) if ent_coef else None,
         "d_values": d_values,
     }
 
@@ -66,7 +75,8 @@ def normalized(advantages: Tensor) -> Tensor:
     """Mean 0, standard deviation 1; a single row has no spread and is only centred."""
     if len(advantages) < 2:
         return advantages - advantages.mean()
-    return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    std, mean = torch.std_mean(advantages)
+    return (advantages - mean) / (std + 1e-8)
 
 
 class PPO(OnPolicyAlgorithm):
@@ -162,13 +172,10 @@ class PPO(OnPolicyAlgorithm):
     def _fill_gradient(self, minibatch: Batch) -> Metrics:
         """The losses (none where nobody asks), with their gradient left in `policy.gradient`."""
         done = self.policy.run(minibatch["obs"])
-        fresh = {
-            "new_logprobs": done.distribution.log_prob(minibatch["actions"]),
-            "new_values": done.values,
-            "entropy": done.distribution.entropy(),
-        }
-        minibatch = minibatch | fresh
-        losses = ppo_loss(minibatch, **self._coefficients()) if self.measures else {}
+        minibatch = minibatch | {"new_logprobs": done.distribution.log_prob(minibatch["actions"]), "new_values": done.values}
+        losses: Metrics = {}
+        if self.measures:
+            losses = ppo_loss(minibatch | {"entropy": done.distribution.entropy()}, **self._coefficients())
         self.policy.backward(done, minibatch["actions"], **ppo_loss_gradients(minibatch, **self._coefficients()))
         return losses
 

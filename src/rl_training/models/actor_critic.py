@@ -42,7 +42,7 @@ class ActorCritic(FlatModule, ABC):
         """A pass with at least `distribution` and `values`, and what `backward` needs of it."""
 
     @abstractmethod
-    def backward(self, done: Any, actions: Tensor, *, d_logprobs: Tensor, d_entropy: Tensor, d_values: Tensor) -> None:
+    def backward(self, done: Any, actions: Tensor, *, d_logprobs: Tensor, d_entropy: Tensor | None, d_values: Tensor) -> None:
         """Fill `gradient` from the gradients at log-probabilities, entropies and values."""
 
     def act(self, obs: Tensor, *, deterministic: bool = False) -> PolicyOutput:

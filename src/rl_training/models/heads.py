@@ -7,11 +7,11 @@ Not torch.distributions: constructing and validating one costs more than a small
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
@@ -29,15 +29,20 @@ class Categorical:
     """Over `logits` (batch, actions)."""
 
     def __init__(self, logits: Tensor) -> None:
-        self.log_probabilities = logits.log_softmax(-1)
+        self.logits = logits
+
+    @cached_property
+    def log_probabilities(self) -> Tensor:
+        """Normalised logits, worked out when they are first asked for: to act one needs none."""
+        return self.logits.log_softmax(-1)
 
     def sample(self) -> Tensor:
         # the race of exponentials: the same distribution as torch.multinomial at a fraction of its cost
-        race = torch.empty_like(self.log_probabilities).exponential_()
-        return (self.log_probabilities - race.log_()).argmax(-1)
+        race = torch.empty_like(self.logits).exponential_()
+        return (self.logits - race.log_()).argmax(-1)
 
     def mode(self) -> Tensor:
-        return self.log_probabilities.argmax(-1)
+        return self.logits.argmax(-1)
 
     def log_prob(self, actions: Tensor) -> Tensor:
         return self.log_probabilities.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)
@@ -53,13 +58,16 @@ class Categorical:
         """The gradient at the logits of whatever has this gradient at `kl_from(teacher)`."""
         return d_kl.unsqueeze(-1) * (self.log_probabilities.exp() - teacher.log_probabilities.exp())
 
-    def output_gradient(self, actions: Tensor, d_logprobs: Tensor, d_entropy: Tensor) -> Tensor:
-        """The gradient at the logits of whatever has these gradients at `log_prob(actions)` and `entropy()`."""
-        logp = self.log_probabilities
+    def output_gradient(self, actions: Tensor, d_logprobs: Tensor, d_entropy: Tensor | None) -> Tensor:
+        """The gradient at the logits of whatever has these gradients at `log_prob(actions)` and `entropy()`; without the
+        latter it is zero."""
+        logp, d_rows = self.log_probabilities, d_logprobs.unsqueeze(-1)
         p = logp.exp()
-        chosen = F.one_hot(actions.long(), p.shape[-1]).to(p.dtype)
+        gradient = (p * -d_rows).scatter_add_(-1, actions.long().unsqueeze(-1), d_rows)
+        if d_entropy is None:
+            return gradient
         entropy = -(p * logp).sum(-1, keepdim=True)
-        return d_logprobs.unsqueeze(-1) * (chosen - p) - d_entropy.unsqueeze(-1) * p * (logp + entropy)
+        return gradient - d_entropy.unsqueeze(-1) * p * (logp + entropy)
 
 
 class DiagonalGaussian:
@@ -93,9 +101,10 @@ class DiagonalGaussian:
         variance_ratio = (2 * (teacher.log_std - self.log_std)).exp()
         return d_rows * offset * precision, (d_rows * (1 - variance_ratio - offset.square() * precision)).sum(0)
 
-    def output_gradient(self, actions: Tensor, d_logprobs: Tensor, d_entropy: Tensor) -> tuple[Tensor, Tensor]:
+    def output_gradient(self, actions: Tensor, d_logprobs: Tensor, d_entropy: Tensor | None) -> tuple[Tensor, Tensor]:
         """The gradients at `mean` and `log_std` of whatever has these at `log_prob(actions)` and `entropy()`."""
         inverse_std = (-self.log_std).exp()
         z = (actions - self.mean) * inverse_std
         d_rows = d_logprobs.unsqueeze(-1)
-        return d_rows * z * inverse_std, (d_rows * (z.square() - 1)).sum(0) + d_entropy.sum()
+        d_log_std = (d_rows * (z.square() - 1)).sum(0)
+        return d_rows * z * inverse_std, d_log_std if d_entropy is None else d_log_std + d_entropy.sum()

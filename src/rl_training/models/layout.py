@@ -139,7 +139,6 @@ class MLPLayout:
             tape.append(LayerTape(inputs, norm, pre_activation, h))
         return h, tape
 
-    @torch.no_grad()
     def infer(self, layers: Sequence[Layer], x: Tensor) -> Tensor:
         """The same output, with nothing kept."""
         return self.run(layers, x)[0]

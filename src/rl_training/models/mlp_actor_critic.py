@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from rl_training.models.actor_critic import ActorCritic
@@ -24,7 +23,10 @@ class ActorCriticPass(NamedTuple):
 
 
 class MLPActorCritic(ActorCritic):
-    """Categorical or diagonal-Gaussian policy beside a value network; orthogonal initialisation √2 / 0.01 / 1."""
+    """Categorical or diagonal-Gaussian policy beside a value network; orthogonal initialisation √2 / 0.01 / 1.
+
+    What `infer_*`, `run` and `backward` compute with lies outside of autograd; they need not switch it off.
+    """
 
     def __init__(
         self,
@@ -53,16 +55,13 @@ class MLPActorCritic(ActorCritic):
     def value(self, obs: Tensor) -> Tensor:
         return self.value_net.forward(self.value_net.layers(self.vector("value")), obs).squeeze(-1)
 
-    @torch.no_grad()
     def infer_policy(self, obs: Tensor) -> Categorical | DiagonalGaussian:
         """The policy at `obs`, with nothing kept for a gradient."""
         return self._head(self.policy_net.infer(self.layers("policy"), obs), self.vector("log_std").detach())
 
-    @torch.no_grad()
     def infer_value(self, obs: Tensor) -> Tensor:
         return self.value_net.infer(self.layers("value"), obs).squeeze(-1)
 
-    @torch.no_grad()
     def run(self, obs: Tensor) -> ActorCriticPass:
         """Policy and values, with the tapes for `backward`."""
         outputs, policy_tape = self.policy_net.run(self.layers("policy"), obs)
@@ -70,9 +69,8 @@ class MLPActorCritic(ActorCritic):
         head = self._head(outputs, self.vector("log_std").detach())
         return ActorCriticPass(head, values.squeeze(-1), policy_tape, value_tape)
 
-    @torch.no_grad()
     def backward(
-        self, done: ActorCriticPass, actions: Tensor, *, d_logprobs: Tensor, d_entropy: Tensor, d_values: Tensor
+        self, done: ActorCriticPass, actions: Tensor, *, d_logprobs: Tensor, d_entropy: Tensor | None, d_values: Tensor
     ) -> None:
         """Fill `gradient` from the gradients at log-probabilities, entropies and values."""
         d_outputs = self._through_head(done.distribution.output_gradient(actions, d_logprobs, d_entropy))

@@ -113,7 +113,9 @@ class MLPPPGModel(ActorCritic):
         return PPGPass(head, values.squeeze(-1), outputs[..., self.action_dim], policy_tape, value_tape)
 
     @torch.no_grad()
-    def backward(self, done: PPGPass, actions: Tensor, *, d_logprobs: Tensor, d_entropy: Tensor, d_values: Tensor) -> None:
+    def backward(
+        self, done: PPGPass, actions: Tensor, *, d_logprobs: Tensor, d_entropy: Tensor | None, d_values: Tensor
+    ) -> None:
         """The policy phase's gradient: the auxiliary head rests, and the value gradient stops at a shared trunk."""
         d_policy = self._through_head(done.distribution.output_gradient(actions, d_logprobs, d_entropy))
         d_outputs = pad(d_policy, (0, 1))

@@ -1,0 +1,127 @@
+"""How the cost of one step grows with its sizes: `python benchmarks/speed/scaling.py`, by processor time, one thread."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl_training.algorithms import PETS, RLPD, SAC
+from rl_training.data.replay_buffer import ReplayBuffer
+from rl_training.envs.batched import make_batched
+from rl_training.envs.pool import EnvPool
+from rl_training.envs.source import EnvSource
+from rl_training.models import MLPARSModel, MLPMOPOEnsembleModel, MLPSACModel
+from rl_training.runtime.population import Generation, PopulationEvaluator
+
+HERE = Path(__file__).resolve().parent
+
+
+def microseconds(function: Callable[[], object], *, seconds: float = 0.4, repeats: int = 5) -> float:
+    """The median of a few short stretches."""
+    function()
+    began, calls = time.process_time(), 0
+    while time.process_time() - began < seconds / 4:
+        function()
+        calls += 1
+    found = []
+    for _ in range(repeats):
+        began = time.process_time()
+        for _ in range(calls):
+            function()
+        found.append(1e6 * (time.process_time() - began) / calls)
+    return statistics.median(found)
+
+
+def columns(rows: int, obs_dim: int = 17, action_dim: int = 6) -> dict[str, np.ndarray]:
+    rng, widths = np.random.default_rng(0), {"obs": obs_dim, "actions": action_dim, "next_obs": obs_dim}
+    wide = {name: rng.standard_normal((rows, width), dtype=np.float32) for name, width in widths.items()}
+    return wide | {name: rng.random(rows, dtype=np.float32) for name in ("rewards", "dones", "cuts")}
+
+
+def buffer_step(size: int) -> float:
+    """One transition in, a batch of 256 out, of a full buffer of HalfCheetah's width."""
+    buffer = ReplayBuffer(size, obs_dim=17, action_dim=6, seed=0)
+    buffer.add(columns(size))
+    one = columns(1)
+
+    def step() -> None:
+        buffer.add(one)
+        buffer.sample(256)
+
+    return microseconds(step)
+
+
+def batch(rows: int = 256) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(column) for name, column in columns(rows).items()}
+
+
+def critic_update(critics: int) -> float:
+    model = MLPSACModel(17, 6, (256, 256), num_critics=critics, layer_norm=True, critic_subset_size=2)
+    learner, data = RLPD(model, 3e-4, 0.99, "auto", 0.005), batch()
+    return microseconds(lambda: learner.update(data, global_step=0), repeats=3)
+
+
+def sac_update(width: int) -> float:
+    learner, data = SAC(MLPSACModel(17, 6, (width, width)), 3e-4, 0.99, "auto", 0.005), batch()
+    return microseconds(lambda: learner.update(data, global_step=0), repeats=3)
+
+
+def plan(candidates: int) -> float:
+    learner, obs = PETS(MLPMOPOEnsembleModel(3, 1, (128, 128), 5), 1e-3), np.zeros(3, dtype=np.float32)
+    budget: dict[str, Any] = {"horizon": 20, "num_iterations": 3, "num_topk": 8, "num_particles": 5}
+    return microseconds(
+        lambda: learner.plan_action(obs, action_low=-2, action_high=2, num_candidates=candidates, **budget), repeats=3
+    )
+
+
+def generation(population: int) -> float:
+    source = EnvSource("Pendulum-v1", {})
+    spec = source.spec()
+    model = MLPARSModel(spec.obs_dim, spec.action_dim, (64, 64))
+    evaluator = PopulationEvaluator(model, make_batched(source, spec, num_envs=population), spec)
+    todo = Generation(0, 0, model.flat_parameters().numpy(), 0.1)
+    return microseconds(lambda: evaluator.run(todo, range(population // 2)), repeats=3) / 200
+
+
+def pool_step(num_envs: int) -> float:
+    source = EnvSource("CartPole-v1", {})
+    pool = EnvPool(source, source.spec(), num_envs=num_envs, seed=0, stream=0, backend="batched")
+    actions = np.arange(num_envs) % 2
+    return microseconds(lambda: pool.step(actions))
+
+
+CURVES: tuple[tuple[str, str, Callable[[int], float], tuple[int, ...]], ...] = (
+    ("Replay: one in, 256 out", "rows in the buffer", buffer_step, (1_000, 10_000, 100_000, 1_000_000)),
+    ("RLPD update", "critics", critic_update, (2, 5, 10, 20)),
+    ("SAC update", "network width", sac_update, (32, 64, 128, 256, 512)),
+    ("PETS plan", "candidates", plan, (25, 50, 100, 200, 400)),
+    ("ES: a step of all", "population", generation, (16, 64, 256, 1024)),
+    ("CartPole: a step of all", "batched environments", pool_step, (1, 8, 64, 512)),
+)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    torch.manual_seed(0)
+    found = []
+    for title, axis, function, sizes in CURVES:
+        points = [(size, float(f"{function(size):.4g}")) for size in sizes]
+        (x0, y0), (x1, y1) = points[-2], points[-1]
+        # of the last stretch: what small sizes cost is mostly the call itself
+        exponent = math.log(y1 / y0) / math.log(x1 / x0)
+        found.append({"title": title, "axis": axis, "points": points, "exponent": round(exponent, 3)})
+        print(found[-1], flush=True)
+    (HERE / "results" / "scaling.json").write_text(json.dumps({"curves": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
