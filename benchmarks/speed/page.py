@@ -34,6 +34,8 @@ This library beside others on the same work: same task, same networks, same batc
 stock environments unless it says otherwise. Ours is measured through the public API with its logging and checkpoints on (`train_<algo>`, `predict`, the command line),
 theirs through `model.learn` and its like with nothing logged; neither evaluates meanwhile. Each repeat runs all programs one after the other, and a ratio is taken
 within the repeat: the machine is shared, so rates wander and ratios do so less. A ratio says how many times better ours is: more steps, or less time.
+Rows marked *cpu* are timed by the processor time of each program, because other work ran beside them on the two cores (and took its share of the caches); the
+others by the clock on the wall. ✓ and ✗ say whether what the project asked for was reached in this measurement.
 
 | work | threads | measured | ours | others | ratio: median (range) | asked | |
 |---|---|---|---|---|---|---|---|
@@ -45,7 +47,7 @@ PROFILE = """
 A run of each algorithm's first preset, sampled every millisecond of processor time: what the innermost of our functions was at. *Share of mathematics* is the time
 within torch's operators, as its profiler counts it, of the whole.
 
-![Shares of one training run by what is done](assets/speed_profile.svg)
+![Shares of one training run by what is done](images/speed_profile.svg)
 
 {table}
 """
@@ -53,7 +55,7 @@ within torch's operators, as its profiler counts it, of the whole.
 SCALING = """
 ## How cost grows
 
-![Microseconds per step against size, both logarithmic](assets/speed_scaling.svg)
+![Microseconds per step against size, both logarithmic](images/speed_scaling.svg)
 
 {table}
 """
@@ -68,7 +70,7 @@ columns and nothing beside (a test holds it to 1.05 times that), and it is saved
 """
 
 TAIL = """
-Made by `make bench` (and `profile.py`, `scaling.py`, `memory.py` beside it); this page by `python benchmarks/speed/page.py`. Processor: {cpu}, {cores} cores. {versions}.
+Made by `make bench` (and `profiles.py`, `scaling.py`, `memory.py` beside it); this page by `python benchmarks/speed/page.py`. Processor: {cpu}, {cores} cores. {versions}.
 
 What makes the difference: parameters as one flat vector with one fused Adam call, all critics as one batched network, gradients of the losses written down
 instead of an autograd graph, denormal numbers flushed to zero, an environment loop without copies, and no number read from a tensor
@@ -103,11 +105,10 @@ def lines_of(record: dict[str, Any]) -> list[str]:
             goals = [goal for goal in measure["goals"] if goal["who"] == who]
             asked = "; ".join(wish(goal, higher=measure["higher"]) for goal in goals)
             verdict = " ".join("✓" if goal["reached"] else "✗" for goal in goals)
+            threads = f"{record['threads']}{', cpu' if record['clock'] == 'processor' else ''}"
             title = record["title"] + (", batched env" if who == "ours_batched" else "")
             ours = number(measure["typical"][who], measure["digits"])
-            lines.append(
-                f"| {title} | {record['threads']} | {measure['unit']} | {ours} | {others} | {shown} | {asked} | {verdict} |\n"
-            )
+            lines.append(f"| {title} | {threads} | {measure['unit']} | {ours} | {others} | {shown} | {asked} | {verdict} |\n")
     return lines
 
 
@@ -141,16 +142,16 @@ def made() -> dict[Path, str]:
         ]
         head = ["algorithm", *next(iter(profile["algorithms"].values()))["shares"], "share of mathematics"]
         text += PROFILE.format(table=table(head, shares))
-        files[DOCS / "assets" / "speed_profile.svg"] = bars(
+        files[DOCS / "images" / "speed_profile.svg"] = bars(
             {name: entry["shares"] for name, entry in profile["algorithms"].items()}
         )
     if scaling := extra("scaling"):
         rows = [
-            [c["title"], ", ".join(f"{x:,g}: {y:,.4g}" for x, y in c["points"]), f"{c['exponent']:.2f}"]
+            [c["title"], ", ".join(f"{x:,}: {y:,.0f}" for x, y in c["points"]), f"{c['exponent']:.2f}"]
             for c in scaling["curves"]
         ]
         text += SCALING.format(table=table(["what", "size: µs", "grows as size to the power of"], rows))
-        files[DOCS / "assets" / "speed_scaling.svg"] = curves(scaling["curves"])
+        files[DOCS / "images" / "speed_scaling.svg"] = curves(scaling["curves"])
     if memory := extra("memory"):
         rows = [[name, f"{entry['buffer_mb']:,.0f}", f"{entry['peak_mb']:,.0f}"] for name, entry in memory["presets"].items()]
         text += MEMORY.format(table=table(["preset", "buffer, MB", "peak, MB"], rows))

@@ -1,4 +1,4 @@
-"""Where the time of one run goes: `profile_run.py PRESET STEPS`, called by profile.py in a process of its own."""
+"""Where the time of one run goes: `profile_run.py PRESET STEPS`, called by profiles.py in a process of its own."""
 
 from __future__ import annotations
 

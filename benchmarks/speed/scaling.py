@@ -64,13 +64,13 @@ def batch(rows: int = 256) -> dict[str, torch.Tensor]:
 
 
 def critic_update(critics: int) -> float:
-    model = MLPSACModel(17, 6, (256, 256), num_critics=critics, layer_norm=True, critic_subset_size=2)
-    learner, data = RLPD(model, 3e-4, 0.99, "auto", 0.005), batch()
+    model = MLPSACModel(17, 6, (256, 256), num_critics=critics, layer_norm=True)
+    learner, data = RLPD(model, learning_rate=3e-4, critic_subset_size=2), batch()
     return microseconds(lambda: learner.update(data, global_step=0), repeats=3)
 
 
 def sac_update(width: int) -> float:
-    learner, data = SAC(MLPSACModel(17, 6, (width, width)), 3e-4, 0.99, "auto", 0.005), batch()
+    learner, data = SAC(MLPSACModel(17, 6, (width, width)), learning_rate=3e-4), batch()
     return microseconds(lambda: learner.update(data, global_step=0), repeats=3)
 
 

@@ -1,4 +1,4 @@
-"""Profile one run of each algorithm's first preset: `python benchmarks/speed/profile.py [ALGORITHM ...]`."""
+"""Profile one run of each algorithm's first preset: `python benchmarks/speed/profiles.py [ALGORITHM ...]`."""
 
 from __future__ import annotations
 
