@@ -15,8 +15,10 @@ from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.checkpoint import load_checkpoint, read_header
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import resolve_checkpoint, run_directory_of
+from rl_training.experiment.overrides import change
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.experiment.sinks import MetricsSink
+from rl_training.experiment.yaml_loader import is_config_name, load_config_values
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.export import Exported, export_checkpoint
 from rl_training.runtime.policy import Policy, load_policy
@@ -42,8 +44,14 @@ class ManagedAlgorithm:
     def __init_subclass__(cls, *, algo: str) -> None:
         cls.algo = algo
 
-    def __init__(self, config: TrainConfig | str | Any, **settings: Any) -> None:
+    def __init__(self, config: TrainConfig | str | Any = None, *more: Any, **settings: Any) -> None:
         self._env: Any = None
+        if config is None or more:
+            name = type(self).__name__
+            raise ConfigError(
+                f"{name} takes one environment (an id, an object or a factory) or one TrainConfig, then keywords: "
+                f"{name}('CartPole-v1', total_timesteps=50_000); networks are set by hidden_sizes and activation"
+            )
         if isinstance(config, TrainConfig):
             if settings:
                 raise ConfigError(f"the configuration is complete; change it with config.replace({', '.join(settings)}=...)")
@@ -57,6 +65,8 @@ class ManagedAlgorithm:
 
     def _config_for(self, env: Any, settings: dict[str, Any]) -> TrainConfig:
         if isinstance(env, str):
+            if is_config_name(env):
+                raise ConfigError(f"{env!r} is no environment but a config: {type(self).__name__}.from_preset({env!r})")
             env_id = env
         else:
             self._env, env_id = env, EnvSource(env=env).env_id
@@ -65,11 +75,16 @@ class ManagedAlgorithm:
         options = {**fields.pop("algo_kwargs", {}), **settings}
         return TrainConfig(**{**defaults, **fields, "algo": self.algo, "env_id": env_id, "algo_kwargs": options})
 
+    @classmethod
+    def from_preset(cls: type[Managed], name: str | Path, **settings: Any) -> Managed:
+        """From a packaged preset (`ppo/cartpole`) or a YAML file, with some settings changed by keyword."""
+        return cls(TrainConfig.from_dict(change(load_config_values(name), settings)))
+
     def learn(
         self,
+        total_timesteps: int | None = None,
         *,
         callbacks: Sequence[Callback] | None = None,
-        total_timesteps: int | None = None,
         sinks: Sequence[MetricsSink] | None = None,
     ) -> TrainResult:
         """Train until `total_timesteps` of the configuration (or of this call) are reached; called again with more to
@@ -138,6 +153,10 @@ class ManagedAlgorithm:
             config = TrainConfig.from_dict(read_header(file).config)
         except ConfigError as error:
             raise CheckpointError(f"{file}: its configuration cannot be used: {error}") from error
+        if config.algo != cls.algo:
+            raise ConfigError(
+                f"{file}: is of {config.algo!r}, and {cls.__name__}.load takes {cls.algo!r}; use the class of that name"
+            )
         agent = cls(config)
         agent.checkpoint_path, agent._env = file, env
         return agent

@@ -113,6 +113,8 @@ def parse(argv: list[str]) -> tuple[Command, argparse.Namespace]:
     if first == len(argv):
         top.print_help()
         top.exit(2)
+    if argv[first] == "help":  # `help` and `help train` are what people try
+        return parse([*argv[first + 1 : first + 2], "--help"])
     if argv[first] not in names:
         top.error(f"there is no command {argv[first]!r}{did_you_mean(argv[first], names)}")
     command = load_command(argv[first])

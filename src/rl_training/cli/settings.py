@@ -101,6 +101,8 @@ def add_checkpoint_argument(parser: Parser, purpose: str) -> None:
 
 def given_checkpoint(args: argparse.Namespace) -> str:
     paths = [path for path in (args.checkpoint, args.path) if path is not None]
+    if args.path is not None and "=" in args.path:
+        raise ConfigError(f"{args.path}: a run keeps its settings; what may change has an option of its own, see --help")
     if len(paths) != 1:
         raise ConfigError("give one run directory or checkpoint file: --checkpoint PATH")
     return str(paths[0])

@@ -10,6 +10,7 @@ from rl_training.errors import ConfigError, did_you_mean, nearest
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.yaml_loader import parse_yaml
 from rl_training.options import load_options_class
+from rl_training.options._foreign import foreign_hint
 from rl_training.options.base import Options
 
 FREE_KEYS = ("env_kwargs", "benchmark", "sink_kwargs")  # mappings whose keys are not ours to know
@@ -42,10 +43,16 @@ def _apply(values: dict[str, Any], pair: str) -> list[str]:
 
 def nest(values: Mapping[str, Any], algo: str) -> dict[str, Any]:
     """Flat keywords sorted into a config: those of TrainConfig at the top, the algorithm's options below algo_kwargs."""
-    nested: dict[str, Any] = {"algo": algo}
-    for key in sorted(values, key=lambda key: key != "algo_kwargs"):  # first, so that it does not replace a single option
-        _put(nested, resolve_key(key, algo), values[key], algo)
-    return nested
+    return change({"algo": algo}, values)
+
+
+def change(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a config's values with flat keywords put where they belong."""
+    changed = deepcopy(dict(config))
+    algo = changed.get("algo")
+    for key in sorted(settings, key=lambda key: key != "algo_kwargs"):  # first, so that it does not replace a single option
+        _put(changed, resolve_key(key, algo), settings[key], algo)
+    return changed
 
 
 def resolve_key(key: str, algo: Any) -> tuple[str, ...]:
@@ -78,7 +85,7 @@ def _suggestion(key: str, options: type[Options] | None) -> str:
     dotted = {f"{name}.{inner}" for name, group in groups.items() for inner in group.model_fields}
     name = key.removeprefix("algo_kwargs.")
     match = nearest(name, short | dotted)
-    return f"; did you mean {match!r}?" if match else did_you_mean(name, short)
+    return foreign_hint(name, short) or (f"; did you mean {match!r}?" if match else did_you_mean(name, short))
 
 
 def _parse(pair: str) -> tuple[str, Any]:

@@ -174,6 +174,11 @@ def load_config_values(path: str | os.PathLike[str], *, _trail: tuple[Path, ...]
     return base | values
 
 
+def is_config_name(text: str) -> bool:
+    """Whether this is what `load_config_file` takes: a preset's name or a YAML file's."""
+    return text in list_presets() or text.endswith((".yaml", ".yml"))
+
+
 def load_config_file(path: str | os.PathLike[str]) -> TrainConfig:
     """The checked config in a file; the path may also be that of a packaged preset."""
     values = load_config_values(path)

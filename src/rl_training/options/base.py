@@ -9,6 +9,7 @@ from pydantic import Field
 
 from rl_training.errors import did_you_mean
 from rl_training.options._core import OptionInfo, Options, OptionsError, Problem, option
+from rl_training.options._foreign import foreign_hint
 from rl_training.options._search import SearchSpace
 from rl_training.options.schedules import Schedule, warmup_factor
 
@@ -69,7 +70,8 @@ class CommonOptions(Options):
 
     @classmethod
     def unknown_key(cls, key: str, given: Mapping[str, Any]) -> str:  # noqa: ARG003 (the rest does not matter here)
-        return f"{cls.algo or cls.__name__} has no option {key!r}{did_you_mean(key, cls.model_fields)}"
+        hint = foreign_hint(key, cls.model_fields) or did_you_mean(key, cls.model_fields)
+        return f"{cls.algo or cls.__name__} has no option {key!r}{hint}"
 
     def scheduled_values(self, step: int, total_steps: int) -> dict[str, float]:
         """Every schedulable option that is a number, at its value for this step (the option's own without a schedule)."""

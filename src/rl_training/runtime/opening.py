@@ -4,7 +4,7 @@ before any file is made."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypedDict
@@ -51,6 +51,7 @@ class SessionOptions(TypedDict, total=False):
 @contextmanager
 def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterator[Session]:
     """A session whose environments, run directory and torch settings last as long as the `with` block."""
+    callbacks = checked_callbacks(given.get("callbacks"))
     source = EnvSource(config.env_id, config.env_kwargs, given.get("env"))
     spec = source.spec()
     require_algorithm_fits(config, spec)
@@ -73,13 +74,22 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
         evaluator = PolicyEvaluator(episodes, spec, seed=config.seed, device=device)
         stack.callback(evaluator.close)
         run = stack.enter_context(_open_run(config, given, sinks))
-        callbacks = list(given.get("callbacks") or ())
         early_stopping = config.options.early_stopping
         if early_stopping is not None:
             callbacks.insert(0, EarlyStoppingCallback(early_stopping))
         session = Session(config, spec=spec, run=run, pool=pool, evaluator=evaluator, callbacks=callbacks, resume_from=saved)
         session.dataset = dataset
         yield session
+
+
+def checked_callbacks(given: Any) -> list[Callback]:
+    """A list of callbacks; a function or one alone is what other libraries take, so that is said."""
+    callbacks = list(given or ()) if isinstance(given, Iterable) or given is None else [given]
+    for callback in callbacks:
+        if isinstance(callback, type) or not hasattr(callback, "on_train_start"):
+            possible = "a list of Callback objects (rl_training.runtime.callbacks)"
+            raise ConfigError(f"callbacks: given {callback!r}; possible: {possible}")
+    return callbacks
 
 
 def _training_envs(config: TrainConfig, source: EnvSource, spec: EnvSpec) -> EnvPool | PopulationEnvs | None:

@@ -30,7 +30,7 @@ class Policy:
     def predict(self, obs: Any, *, deterministic: bool = True) -> int | np.ndarray:
         """The action for one observation, or actions for a batch: an `int` for one discrete observation, an array in
         the environment's bounds otherwise."""
-        array = np.asarray(obs, dtype=np.float32)
+        array = self._as_array(obs)
         if array.ndim not in (1, 2) or array.shape[-1] != self.spec.obs_dim:
             possible = f"({self.spec.obs_dim},) or (batch, {self.spec.obs_dim})"
             raise ValueError(f"{self.spec.env_id} is observed as {possible}; this observation has shape {array.shape}")
@@ -41,6 +41,14 @@ class Policy:
         if not single:
             return scaled
         return int(scaled[0]) if self.spec.discrete else scaled[0]
+
+    def _as_array(self, obs: Any) -> np.ndarray:
+        try:
+            return np.asarray(obs, dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            from_reset = isinstance(obs, tuple) and len(obs) == 2 and isinstance(obs[1], dict)
+            advice = "this is what env.reset() returns, (obs, info): pass obs alone" if from_reset else f"{error}"
+            raise ValueError(f"{self.spec.env_id} is observed as {self.spec.obs_dim} numbers; {advice}") from error
 
     def evaluate(self, *, num_episodes: int | None = None, env: Any = None) -> dict[str, Any]:
         """Mean and spread of the returns of the deterministic policy."""

@@ -1,0 +1,64 @@
+"""What options are called in Stable-Baselines3, CleanRL, d3rlpy and other libraries, so that an error can name ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+CONFIG_FIELDS = ("num_envs", "eval_episodes", "total_timesteps", "output_dir", "device")  # these stand beside algo_kwargs
+
+# their name: ours, the first of which the algorithm has
+NAMES: dict[str, tuple[str, ...]] = {
+    "action_noise": ("exploration_noise",),
+    "activation_fn": ("activation",),
+    "actor_lr": ("actor_learning_rate", "learning_rate"),
+    "anneal_lr": ("learning_rate_schedule",),
+    "autotune": ("alpha",),
+    "batch_size": ("minibatch_size", "batch_size"),
+    "buffer_size": ("buffer_capacity",),
+    "clip_range": ("clip_coef",),
+    "conservative_weight": ("cql_alpha",),
+    "critic_lr": ("learning_rate",),
+    "critic_learning_rate": ("learning_rate",),
+    "delta_std": ("noise_std",),
+    "discount": ("gamma",),
+    "ent_coef": ("alpha", "ent_coef"),
+    "entropy_coef": ("ent_coef", "alpha"),
+    "gradient_steps": ("gradient_updates_per_step",),
+    "initial_temperature": ("initial_alpha",),
+    "lr": ("learning_rate",),
+    "n_action_samples": ("num_cql_samples",),
+    "n_critics": ("num_critics",),
+    "n_delta": ("num_directions",),
+    "n_envs": ("num_envs",),
+    "n_epochs": ("update_epochs",),
+    "n_eval_episodes": ("eval_episodes",),
+    "n_steps": ("num_steps",),
+    "n_top": ("num_top_directions",),
+    "net_arch": ("hidden_sizes",),
+    "norm_adv": ("normalize_advantages",),
+    "num_minibatches": ("minibatch_size",),
+    "policy_frequency": ("policy_delay",),
+    "policy_kwargs": ("hidden_sizes",),
+    "policy_lr": ("actor_learning_rate", "learning_rate"),
+    "q_lr": ("learning_rate",),
+    "sigma": ("noise_std", "exploration_noise"),
+    "target_noise_clip": ("noise_clip",),
+    "target_policy_noise": ("policy_noise",),
+    "temp_learning_rate": ("alpha_learning_rate",),
+    "tensorboard_log": ("output_dir",),
+    "total_steps": ("total_timesteps",),
+    "train_freq": ("train_frequency",),
+    "utd_ratio": ("gradient_updates_per_step",),
+}
+
+
+def name_here(key: str, known: Iterable[str]) -> str | None:
+    """The name this library has for an option of another, if it has the option."""
+    names = {*known, *CONFIG_FIELDS}
+    return next((name for name in NAMES.get(key, ()) if name in names), None)
+
+
+def foreign_hint(key: str, known: Iterable[str]) -> str | None:
+    """A clause to put behind an error message."""
+    name = name_here(key, known)
+    return None if name is None else f"; what other libraries call {key!r} is {name!r} here"

@@ -1,0 +1,101 @@
+"""What newcomers try: habits from other libraries and plain slips are answered with what to do."""
+
+import gymnasium as gym
+import pytest
+
+from rl_training import PPO, SAC
+from rl_training.cli import main
+from rl_training.errors import ConfigError
+from rl_training.experiment.config import TrainConfig
+from rl_training.options import algorithm_names, load_options_class
+from rl_training.options._foreign import CONFIG_FIELDS, NAMES, name_here
+
+SMALL = {"total_timesteps": 64, "num_steps": 32, "minibatch_size": 32, "update_epochs": 1, "eval_episodes": 1}
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory):
+    agent = PPO("CartPole-v1", output_dir=tmp_path_factory.mktemp("runs"), **SMALL)
+    agent.learn()
+    return agent
+
+
+def test_every_foreign_name_leads_to_an_option_there_is():
+    known = {name for algo in algorithm_names() for name in load_options_class(algo).model_fields}
+    assert {name for names in NAMES.values() for name in names} <= known | set(TrainConfig.model_fields)
+    assert set(CONFIG_FIELDS) <= set(TrainConfig.model_fields)
+
+
+def test_a_foreign_name_means_what_the_algorithm_has():
+    ppo, sac = (load_options_class(name).model_fields for name in ("ppo", "sac"))
+    assert name_here("batch_size", ppo) == "minibatch_size"
+    assert name_here("ent_coef", sac) == "alpha"
+    assert name_here("n_critics", ppo) is None
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("lr", "learning_rate"), ("n_envs", "num_envs"), ("clip_range", "clip_coef")])
+def test_options_of_other_libraries_are_translated(theirs, ours, capsys):
+    with pytest.raises(ConfigError, match=f"{theirs!r} is {ours!r} here"):
+        PPO("CartPole-v1", **{theirs: 1})
+    assert main(["config", "ppo/cartpole", f"{theirs}=1"]) == 2
+    assert f"{theirs!r} is {ours!r} here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", [(), ("MlpPolicy", "CartPole-v1")])
+def test_an_agent_takes_one_environment(given):
+    with pytest.raises(ConfigError, match=r"PPO\('CartPole-v1', total_timesteps=50_000\)"):
+        PPO(*given)
+
+
+@pytest.mark.parametrize("name", ["ppo/cartpole", "my_run.yaml"])
+def test_a_preset_is_no_environment(name):
+    with pytest.raises(ConfigError, match=r"PPO\.from_preset"):
+        PPO(name)
+
+
+def test_a_preset_is_trained_from_python_with_settings_changed():
+    agent = PPO.from_preset("ppo/cartpole", seed=7, learning_rate=1e-4)
+    preset = PPO.from_preset("ppo/cartpole").config
+    assert agent.config.seed == 7
+    assert agent.config.algo_kwargs == {**preset.algo_kwargs, "learning_rate": 1e-4}
+    with pytest.raises(ConfigError, match="SAC needs a configuration for 'sac'"):
+        SAC.from_preset("ppo/cartpole")
+    with pytest.raises(ConfigError, match="learning_rate"):
+        PPO.from_preset("ppo/cartpole", learning_rte=1)
+
+
+def test_learn_takes_its_steps_as_other_libraries_do(tmp_path):
+    agent = PPO("CartPole-v1", output_dir=tmp_path, **SMALL)
+    assert agent.learn(96).metrics["global_step"] == 96
+
+
+@pytest.mark.parametrize("callbacks", [print, [print], [object]])
+def test_callbacks_are_objects_and_nothing_is_made_for_others(callbacks, tmp_path):
+    with pytest.raises(ConfigError, match="Callback objects"):
+        PPO("CartPole-v1", output_dir=tmp_path, **SMALL).learn(callbacks=callbacks)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_reset_returns_is_no_observation(agent):
+    env = gym.make("CartPole-v1")
+    with pytest.raises(ValueError, match="pass obs alone"):
+        agent.predict(env.reset(seed=0))
+    with pytest.raises(ValueError, match="CartPole-v1 is observed as 4 numbers"):
+        agent.predict(["left", "right"])
+
+
+def test_loading_as_another_algorithm_says_whose_it_is(agent):
+    with pytest.raises(ConfigError, match=r"is of 'ppo', and SAC\.load takes 'sac'"):
+        SAC.load(agent.checkpoint_path)
+
+
+def test_help_is_a_word_too(capsys):
+    assert main(["help"]) == 0
+    assert "commands:" in capsys.readouterr().out
+    assert main(["help", "train"]) == 0
+    assert "rl-training train (PRESET" in capsys.readouterr().out
+
+
+def test_resume_says_that_a_run_keeps_its_settings(capsys):
+    assert main(["resume", "--checkpoint", "runs/x", "learning_rate=1"]) == 2
+    assert "a run keeps its settings" in capsys.readouterr().err
