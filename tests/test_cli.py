@@ -18,13 +18,13 @@ from conftest import REPOSITORY
 from rl_training import __version__, errors
 from rl_training.cli import load_config, main
 from rl_training.cli.commands import doctor
-from rl_training.cli.curves import curve, read_metrics
 from rl_training.cli.parser import command_names, load_command
 from rl_training.cli.results import number
 from rl_training.cli.settings import resolve_config
 from rl_training.cli.tables import emphasis
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.experiment.lock import RunLock
+from rl_training.experiment.recorded_runs import read_run
 from rl_training.options import algorithm_names, load_options_class
 from rl_training.resources import list_presets
 
@@ -416,12 +416,7 @@ def test_plot_draws_a_run_even_one_with_a_torn_last_line(
         assert main(["plot", str(tmp_path), str(trained["run_dir"]), "--out", str(tmp_path / "new" / name)]) == 0
         assert capsys.readouterr().out == f"curve={tmp_path / 'new' / name}\n"
     assert (tmp_path / "new" / "a.png").read_bytes().startswith(b"\x89PNG")
-    assert list(read_metrics(run)) == list(read_metrics(trained["run_dir"]))
-
-
-def test_a_curve_leaves_out_what_was_not_measured():
-    history = [(1, {"r": 2.0, "s": 0.5}), (2, {}), (3, {"r": None}), (4, {"r": 3})]
-    assert curve(history, "r", "s") == [(1, 2.0, 0.5), (4, 3.0, 0.0)]
+    assert read_run(run).history == read_run(trained["run_dir"]).history
 
 
 def test_plot_refuses_what_it_cannot_draw(trained: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
