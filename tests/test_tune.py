@@ -126,6 +126,13 @@ def test_an_option_that_its_schedule_decides_is_not_searched():
     assert "learning_rate" not in make_space(config.replace(algo_kwargs=fixed), [])
 
 
+def test_the_first_trial_is_the_configuration_as_near_as_the_ranges_allow(tmp_path: Path):
+    config = small_config("ppo", tmp_path)  # ent_coef is 0, which no logarithm has; hidden_sizes are none of those declared
+    baseline = TunePlan(tmp_path, config, make_space(config, []), (1,)).baseline()
+    assert baseline == {**{name: config.options.to_dict()[name] for name in baseline}, "ent_coef": 1e-8, "num_steps": 10}
+    assert baseline.keys() == load_options_class("ppo").search_space.keys()
+
+
 # --- trials
 
 
@@ -281,7 +288,7 @@ def test_a_dry_run_shows_the_ranges_and_makes_nothing(tmp_path: Path, capsys: py
     assert main(arguments(tmp_path, "--dry-run")) == 0
     text = capsys.readouterr().out
     assert re.search(r"learning_rate +log:1e-05\.\.0\.01 +0\.0003", text)
-    assert re.search(r"hidden_sizes +\[64, 64\], \[128, 128\], \[256, 256\] +\[16\]", text)
+    assert re.search(r"hidden_sizes +\[16\], \[64, 64\], \[128, 128\], \[256, 256\] +\[16\]", text)
     assert not (tmp_path / "search").exists()
 
 

@@ -26,6 +26,10 @@ class Real:
     def contains(self, value: Any) -> bool:
         return isinstance(value, int | float) and self.low <= value <= self.high
 
+    def nearest(self, value: Any) -> Any:
+        """The allowed value next to it; None where there is no such thing."""
+        return min(max(value, self.low), self.high) if isinstance(value, int | float) else None
+
 
 @dataclass(frozen=True)
 class Whole:
@@ -41,6 +45,9 @@ class Whole:
     def contains(self, value: Any) -> bool:
         return isinstance(value, int) and self.low <= value <= self.high
 
+    def nearest(self, value: Any) -> Any:
+        return min(max(value, self.low), self.high) if isinstance(value, int) else None
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -53,6 +60,9 @@ class Choice:
 
     def contains(self, value: Any) -> bool:
         return label(value) in map(label, self.values)
+
+    def nearest(self, value: Any) -> Any:
+        return value if self.contains(value) else None
 
 
 Range: TypeAlias = "Real | Whole | Choice"

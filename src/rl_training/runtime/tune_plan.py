@@ -43,9 +43,11 @@ class TunePlan:
         )
 
     def baseline(self) -> dict[str, Any]:
-        """The configuration's own values, where they lie within the ranges: the first trial, to compare with."""
+        """The configuration's own values, those outside their range moved to its nearest end: the first trial, to compare
+        with. What is no number is left to the sampler."""
         own = self.config.options.to_dict()
-        return {name: own[name] for name, found in self.space.items() if found.contains(own[name])}
+        near = {name: found.nearest(own[name]) for name, found in self.space.items()}
+        return {name: value for name, value in near.items() if value is not None}
 
     def best_yaml(self, values: Mapping[str, Any], *, about: Sequence[str]) -> str:
         """A file that `train --config` takes."""
@@ -89,11 +91,18 @@ def make_space(config: TrainConfig, wanted: Sequence[str]) -> dict[str, Range]:
     `KEY=RANGE` for one of the user's own."""
     options = type(config.options)
     if not wanted:
-        return {name: found for name, found in options.search_space.items() if not _decided_by_schedule(config.options, name)}
+        declared = [name for name in options.search_space if not _decided_by_schedule(config.options, name)]
+        return {name: _with_own(options.search_space[name], config, name) for name in declared}
     space = dict(_wanted(options, text) for text in wanted)
     for name, found in space.items():
         require_allowed(options, name, found)
     return space
+
+
+def _with_own(found: Range, config: TrainConfig, name: str) -> Range:
+    """A choice has the configuration's own value among its values."""
+    own = config.options.to_dict()[name]
+    return Choice((own, *found.values)) if isinstance(found, Choice) and not found.contains(own) else found
 
 
 def _decided_by_schedule(options: CommonOptions, name: str) -> bool:
