@@ -146,7 +146,12 @@ class Victim:
     def _go_on(self, run: Path, **fault: Any) -> int:
         begun = self._begin_arguments(run.name.rpartition("__")[2])
         arguments = ["resume", "--checkpoint", str(run), "--quiet"] if checkpoints(run) else begun
-        return self.nursery.run(*arguments, log=self.log, **fault)
+        before = place(run)
+        code = self.nursery.run(*arguments, log=self.log, **fault)
+        if fault.get("after") is not None:
+            # the machine is faster or slower than it was: a kill shall mostly fall into the work, and the work shall get on
+            self.seconds *= 0.7 if code == 0 else 1.15 if place(run) == before else 1.0
+        return code
 
     def _begin_arguments(self, suffix: str) -> list[str]:
         return ["train", "--config", str(self.config_file), "--run-suffix", suffix, "--quiet"]

@@ -121,6 +121,8 @@ def _live(request: dict[str, Any]) -> None:
         sys.argv = ["rl-training", *request["arguments"]]
         _set_conditions(aim=request.get("aim"), file_limit=request.get("file_limit"))
         code = main(request["arguments"])
+    except KeyboardInterrupt:  # before or after the command line, which knows what to do with it
+        code = 130
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
