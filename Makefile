@@ -50,6 +50,8 @@ bench: setup
 # the long version of tests/faults: some thousand processes killed and resumed; results in benchmarks/faults/results
 faults: setup
 	$(BIN)/python benchmarks/faults/kill.py
+	$(BIN)/python benchmarks/faults/compare.py
+	$(BIN)/python benchmarks/faults/page.py
 
 # the documentation site, in site/; look at it with: .venv/bin/mkdocs serve
 docs: setup

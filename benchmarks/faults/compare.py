@@ -25,7 +25,7 @@ from record import write_record  # noqa: E402
 from run import PEERS, peer_python  # noqa: E402
 
 FAULTS = ("save_load_continue", "full_disk", "kill_during_save", "nan_reward", "hostile_file")
-DISK = "600k"  # some three models
+DISK = "1m"  # room for a model of width 64, not for one of 512
 
 
 def main() -> None:

@@ -40,9 +40,9 @@ class RLTraining:
         second.learn(total_timesteps=256)
         return tensors(whole.checkpoint_path), tensors(second.checkpoint_path)
 
-    def saver(self, folder: Path) -> tuple[Callable[[Path], None], Callable[[Path], Any]]:
+    def saver(self, folder: Path, *, width: int = 64) -> tuple[Callable[[Path], None], Callable[[Path], Any]]:
         agent = TD3(
-            "Pendulum-v1", seed=1, total_timesteps=20, eval_episodes=0, output_dir=folder / "runs", hidden_sizes=[64, 64]
+            "Pendulum-v1", seed=1, total_timesteps=20, eval_episodes=0, output_dir=folder / "runs", hidden_sizes=[width, width]
         )
         state = load_checkpoint(agent.learn().checkpoint_path)
         return lambda path: save_checkpoint(path, state) and None, load_checkpoint

@@ -44,8 +44,10 @@ class StableBaselines3:
         second.learn(128, reset_num_timesteps=False)
         return parameters(whole), parameters(second)
 
-    def saver(self, folder: Path) -> tuple[Callable[[Path], None], Callable[[Path], Any]]:  # noqa: ARG002
-        model = TD3("MlpPolicy", "Pendulum-v1", seed=1, device="cpu", policy_kwargs={"net_arch": [64, 64]}, buffer_size=1_000)
+    def saver(self, folder: Path, *, width: int = 64) -> tuple[Callable[[Path], None], Callable[[Path], Any]]:  # noqa: ARG002
+        model = TD3(
+            "MlpPolicy", "Pendulum-v1", seed=1, device="cpu", policy_kwargs={"net_arch": [width, width]}, buffer_size=1_000
+        )
         return model.save, lambda path: TD3.load(path, device="cpu")
 
     def train_on(self, env: gym.Env, folder: Path) -> dict[str, torch.Tensor]:  # noqa: ARG002

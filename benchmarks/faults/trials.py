@@ -32,8 +32,8 @@ class Program(Protocol):
     def continued(self, folder: Path) -> dict[str, dict[str, torch.Tensor]]:
         """Parameters after 2 N steps, in one go and by N + save + load + N."""
 
-    def saver(self, folder: Path) -> tuple[Callable[[Path], None], Callable[[Path], Any]]:
-        """How a trained model is saved and loaded."""
+    def saver(self, folder: Path, *, width: int = 64) -> tuple[Callable[[Path], None], Callable[[Path], Any]]:
+        """How a model with networks of this width is saved and loaded."""
 
     def train_on(self, env: gym.Env, folder: Path) -> dict[str, torch.Tensor]:
         """Train TD3 past the fault; gives the parameters of what the user is left with."""
@@ -75,21 +75,15 @@ def save_load_continue(program: Program, folder: Path) -> dict[str, Any]:
 
 
 def full_disk(program: Program, disk: Path) -> dict[str, Any]:
-    """Save, fill the disk, save again under the same name, load."""
-    save, load = program.saver(disk.parent)
-    path = disk / "model.safetensors" if program.name == "rl_training" else disk / "model.zip"
+    """Save what fits, then under the same name a larger model that does not; load."""
+    save, load = program.saver(disk.parent / "small")
+    save_larger, _ = program.saver(disk.parent / "large", width=512)
+    path = disk / "model.zip"
     save(path)
     load(path)
-    _fill(disk, leave=path.stat().st_size // 2)
-    told = _error_of(lambda: save(path))
+    told = _error_of(lambda: save_larger(path))
     lost = _error_of(lambda: load(path))
     return {"told": told, "previous checkpoint": "kept" if lost is None else f"lost: {lost}"}
-
-
-def _fill(disk: Path, *, leave: int) -> None:
-    with (disk / "filler").open("wb", buffering=0) as file:
-        while (free := os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize) > leave:
-            file.write(b"\0" * min(4096, free - leave))
 
 
 def kill_during_save(program: Program, folder: Path) -> dict[str, Any]:

@@ -60,6 +60,7 @@ class Victim:
         self.config_file.write_text(self.config.to_yaml())
         self.log = folder / "log"
         self._begun = 0
+        self._partials: set[Path] = set()
         begin = time.monotonic()
         self.whole = self._finish_in_peace(self._begin_arguments("whole"))
         self.seconds = time.monotonic() - begin  # on this machine, at this hour
@@ -81,7 +82,7 @@ class Victim:
                     break
                 self._require(code == -signal.SIGKILL, f"exit code {code} after a kill")
                 tally["kills"] += 1
-                tally["into a write"] += len(partials(run))
+                tally["into a write"] += self._torn(run)
                 tally["before the first checkpoint"] += not checkpoints(run)
                 self._require_whole(run)
                 if not checkpoints(run):
@@ -107,7 +108,7 @@ class Victim:
             self._require(aim is not None and code == -signal.SIGKILL, f"exit code {code} after a kill in a write")
             tally["kills"] += 1
             tally[f"point: {aim['point']}"] += 1
-            tally["torn files left"] += len(partials(run))
+            tally["torn files left"] += self._torn(run)
             tally["before the first checkpoint"] += not checkpoints(run)
             self._require_whole(run)
             self._require(place(run) >= before, f"a kill took the checkpoint of {before}")
@@ -172,6 +173,11 @@ class Victim:
         point = self.chance.choice([*["byte"] * 3, *POINTS[1:]])
         return {"save": self.chance.randrange(4), "point": point, "byte": self.chance.randrange(size)}
 
+    def _torn(self, run: Path) -> int:
+        """Partial files that the last kill left; older ones lie about until the next checkpoint is saved."""
+        before, self._partials = self._partials, set((run / "checkpoints").glob("*.partial"))
+        return len(self._partials - before)
+
     # --- what must be true
 
     def _require(self, truth: bool, words: str) -> None:
@@ -210,10 +216,6 @@ def checkpoints(run: Path) -> list[Path]:
     """Newest first; none for a run that was never begun."""
     folder = run / "checkpoints"
     return step_files(folder) if folder.is_dir() else []
-
-
-def partials(run: Path) -> list[Path]:
-    return list((run / "checkpoints").glob("*.partial"))
 
 
 def place(run: Path) -> tuple[int, int]:

@@ -1,0 +1,163 @@
+"""Make docs/promises.md from the committed results: `python benchmarks/faults/page.py [--check]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent.parent / "docs" / "promises.md"
+
+TEXT = """# What we promise
+
+Each promise with the test that holds us to it, and the figures of the long version (`make faults`), from committed results. Tests in
+`tests/faults/` and `tests/contracts/` run with every change and take in a new algorithm by themselves.
+
+## A killed run loses nothing
+**Kill it at any moment, resume it, and it ends with the same bytes as a run that nobody disturbed**: the last checkpoint (weights, optimisers,
+buffers, generators, counters) as one file, the best policy, and the metrics history but for its clock.
+
+`tests/faults/test_kill.py` does it to every algorithm and to a MuJoCo task: real processes, SIGKILL at random moments and inside of the writing
+of a checkpoint, resumed until they end. The long version:
+
+| family | small configurations | kills | before the first checkpoint | runs that came to their end | runs that differ |
+|---|---|---|---|---|---|
+{families}
+
+**A kill during the writing of a checkpoint takes no checkpoint away.** {writes[kills]} kills were aimed into the write: {writes[point: byte]} after a random byte
+of the file, {writes[point: written]} before its sync, {writes[point: synced]} after it, {writes[point: renamed]} after the renaming. They left {writes[torn files left]} torn
+partial files, which nobody reads. Checkpoints lost: 0. All {writes[runs]} runs came to the same end.
+
+**SIGTERM and SIGINT lose not one step.** The turn is finished and saved; here these runs had no other checkpoint.
+
+| signal | sent | during training | before or after training | runs that came to their end | steps lost | runs that differ |
+|---|---|---|---|---|---|---|
+{signals}
+
+## The same settings give the same bytes
+Whatever the process, its hash seed and folder, the backend (`local_sync` or `local_async`), the progress bar, and how often one
+evaluates, logs and saves: `tests/contracts/test_exact_resume.py`, `tests/faults/test_determinism.py`. It cannot hold across another number of
+torch threads, another processor, or another version of torch, numpy, gymnasium or MuJoCo. Metadata record them, and a resume says which
+differ ([exact resume](explanation/exact-resume.md)).
+
+## Storage faults are told, and the last good checkpoint stays
+`tests/faults/test_storage.py`, `tests/test_checkpoint_damage.py`: an error with the file and the reason, exit code 2.
+
+| fault | what happens |
+|---|---|
+| disk full (a real one, of 128 kB), quota on file sizes | the run ends with the system's words; with room again it goes on, to the same end |
+| read-only file system | `resume` is refused, `eval` works, nothing changes |
+| run directory removed while it is worked in | the run ends at its next write and does not make the directory anew |
+| two processes in one run | the second is refused by name of the first (exit code 3), the first is not disturbed |
+| checkpoint cut at any 1/16, or with any byte changed | refused; the newest good checkpoint beside it is named, and taken when the run directory is given |
+| other algorithm, environment, networks, missing or senseless parts | refused before a step is made |
+
+## Nothing in a file is executed
+There is no `pickle`, `torch.load`, `eval` or `exec` in the sources (`tests/contracts/test_structure.py`). Pickles in disguise, YAML tags and
+npz arrays of objects are given to the command line and do nothing (`tests/faults/test_foreign_files.py`); a header that claims 10 GB
+allocates nothing, and names that point out of the file are refused (`tests/test_checkpoint_hostile.py`). What this does not cover stands in `SECURITY.md`.
+
+## A released checkpoint can be read for ever
+`tests/data/` keeps one of every format for every algorithm. It predicts its old numbers and can be trained on (`tests/faults/test_kept_formats.py`).
+
+## Numbers and environments that break are named
+A NaN or an infinite number stops the run at that turn, with a checkpoint from before it (`tests/faults/test_numbers.py`); an environment
+that raises, hangs or returns nonsense is named and leaves no process behind (`tests/faults/test_environments.py`).
+
+## The same faults, put to Stable-Baselines3
+Version {peers[versions][stable-baselines3]}, by its documented calls. Each fault is written once (`benchmarks/faults/trials.py`); only how a program saves and loads differs.
+
+| fault | rl_training | Stable-Baselines3 |
+|---|---|---|
+{peer_rows}
+
+The kills here fall into a loop that saves the same small model under the same name. A full disk is a tmpfs of 1 MB that holds the first
+model and not the second. In the hostile file of Stable-Baselines3 one entry was added to a model it had saved; ours has no place for one, so
+it was given a pickle and a zip of one under a checkpoint's name.
+
+Made by `{kills[command]}`, `{writes[command]}`, `{signals_command}` and `{peers[command]}`; this page by
+`python benchmarks/faults/page.py`. {machine}
+"""
+
+
+def page() -> str:
+    kills, writes, signals, peers = (read(name) for name in ("kills", "writes", "signals", "peers"))
+    faults = peers["faults"]
+    rows = [(title, *(words(faults[name][who]) for who in ("ours", "sb3"))) for name, (title, words) in PEER_ROWS.items()]
+    versions = ", ".join(f"{name} {version}" for name, version in peers["versions"].items() if name != "rl_training")
+    machine = f"{kills['date']}, {kills['machine']['cpu']}, {kills['machine']['cores']} cores; {versions}."
+    return TEXT.format(
+        families="\n".join(family_row(name, family, kills["differences"]) for name, family in kills["families"].items()),
+        writes=writes,
+        kills=kills,
+        signals="\n".join(signal_row(name, counts, signals["differences"]) for name, counts in signals["signals"].items()),
+        signals_command=signals["command"],
+        peers=peers,
+        peer_rows="\n".join(f"| {' | '.join(row)} |" for row in rows),
+        machine=machine,
+    )
+
+
+def read(name: str) -> dict[str, Any]:
+    return dict(json.loads((HERE / "results" / f"{name}.json").read_text()))
+
+
+def family_row(name: str, family: dict[str, Any], differences: int) -> str:
+    names = ", ".join(family["configurations"])
+    early = family.get("before the first checkpoint", 0)
+    return f"| {name} | {names} | {family['kills']} | {early} | {family['runs']} | {differences} |"
+
+
+def signal_row(name: str, counts: dict[str, int], differences: int) -> str:
+    during, outside = (counts.get(when, 0) for when in ("during training", "before or after training"))
+    return f"| {name} | {counts['signals']} | {during} | {outside} | {counts['runs']} | 0 | {differences} |"
+
+
+def continued(result: dict[str, Any]) -> str:
+    cases = [f"{name.upper()}: {case['different']:,} of {case['parameters']:,} numbers differ" for name, case in result.items()]
+    return "; ".join(cases)
+
+
+def full(result: dict[str, Any]) -> str:
+    kept = result["previous checkpoint"] == "kept"
+    told = f"told: `{result['told'].partition(':')[0]}`" if result["told"] else "nothing told"
+    return f"previous checkpoint {'kept' if kept else '**lost**'}; {told}"
+
+
+def killed(result: dict[str, Any]) -> str:
+    return f"{result['files lost']} of {result['kills']} kills lost the file"
+
+
+def nan(result: dict[str, Any]) -> str:
+    told = f"stops: `{result['told'].partition(':')[0]}`" if result["told"] else "ends as if nothing had happened"
+    return f"{told}; {result['of them not finite']} of {result['tensors left']} tensors left are not finite"
+
+
+def hostile(result: dict[str, Any]) -> str:
+    if result["payload ran"]:
+        return "**the payload ran**"
+    return f"refused: `{result['told'].partition(':')[0]}`; the payload did not run"
+
+
+PEER_ROWS = {
+    "save_load_continue": ("train N, save, load, train N, against 2 N in one go", continued),
+    "full_disk": ("disk full while a model is saved over the last one", full),
+    "kill_during_save": ("SIGKILL while a model is saved over the last one", killed),
+    "nan_reward": ("one reward is NaN (TD3)", nan),
+    "hostile_file": ("a model file with a pickle in it is loaded", hostile),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="exit 1 when the page is not what the results give")
+    if parser.parse_args().check:
+        sys.exit(0 if PAGE.read_text() == page() else f"{PAGE.name} is out of date: run python benchmarks/faults/page.py")
+    PAGE.write_text(page())
+
+
+if __name__ == "__main__":
+    main()
