@@ -29,12 +29,12 @@ of a checkpoint, resumed until they end. The long version:
 
 **A kill during the writing of a checkpoint takes no checkpoint away.** {writes[kills]} kills were aimed into the write: {writes[point: byte]} after a random byte
 of the file, {writes[point: written]} before its sync, {writes[point: synced]} after it, {writes[point: renamed]} after the renaming. They left {writes[torn files left]} torn
-partial files, which nobody reads. Checkpoints lost: 0. All {writes[runs]} runs came to the same end.
+partial files, which nobody reads. Checkpoints lost or runs that differ: {writes[differences]}. All {writes[runs]} runs came to the same end.
 
 **SIGTERM and SIGINT lose not one step.** The turn is finished and saved; here these runs had no other checkpoint.
 
-| signal | sent | during training | before or after training | runs that came to their end | steps lost | runs that differ |
-|---|---|---|---|---|---|---|
+| signal | sent | during training | before or after training | runs that came to their end | runs that lost a step or differ |
+|---|---|---|---|---|---|
 {signals}
 
 ## The same settings give the same bytes
@@ -113,7 +113,7 @@ def family_row(name: str, family: dict[str, Any], differences: int) -> str:
 
 def signal_row(name: str, counts: dict[str, int], differences: int) -> str:
     during, outside = (counts.get(when, 0) for when in ("during training", "before or after training"))
-    return f"| {name} | {counts['signals']} | {during} | {outside} | {counts['runs']} | 0 | {differences} |"
+    return f"| {name} | {counts['signals']} | {during} | {outside} | {counts['runs']} | {differences} |"
 
 
 def continued(result: dict[str, Any]) -> str:
