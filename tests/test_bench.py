@@ -485,10 +485,12 @@ def test_tables_are_made_between_their_markers_and_only_there(
     tables, root = load_tables(), tmp_path / "root"
     (root / "benchmarks/learning/results/tiny").mkdir(parents=True)
     (root / "docs/algorithms").mkdir(parents=True)
+    results["entries"][0] |= {"name": "ppo/cartpole", "preset": "ppo/cartpole"}
     (root / "benchmarks/learning/results/tiny/results.json").write_text(dump_results(results))
     (root / "README.md").write_text("above\n<!-- results:README -->\nold\n<!-- /results:README -->\nbelow\n")
     (root / "docs/algorithms/ppo.md").write_text(
         "<!-- options:ppo -->\n<!-- /options:ppo -->\n<!-- results:ppo -->\n<!-- /results:ppo -->\n"
+        "<!-- suite:tiny -->\n<!-- /suite:tiny -->\n"
     )
     arguments = ["--root", str(root)]
     assert tables.main([*arguments, "--check"]) == 1
@@ -496,11 +498,15 @@ def test_tables_are_made_between_their_markers_and_only_there(
     readme = (root / "README.md").read_text()
     assert readme.startswith("above\n<!-- results:README -->\n\n| algorithm |")
     assert readme.endswith("\n<!-- /results:README -->\nbelow\n")
-    assert "| [a](docs/algorithms/ppo.md) | CartPole-v1 | 25.0 [" in readme
+    assert "| [ppo](docs/algorithms/ppo.md) | CartPole-v1 | 25.0 [" in readme
+    assert readme.count("CartPole-v1") == 1  # variants of a preset are not for the README
     assert "old" not in readme
     page = (root / "docs/algorithms/ppo.md").read_text()
     assert "| `gamma` | number, from 0 to 1 | 0.99 | Discount per step. |" in page
     assert "(../curves/tiny.png)" in page
+    whole = page.split("<!-- suite:tiny -->")[1]
+    assert whole.count("| CartPole-v1 |") == len(results["entries"]) + len(results["comparisons"])
+    assert "| steps to threshold |" in whole
     capsys.readouterr()
     assert tables.main([*arguments, "--check"]) == 0
     assert tables.main(arguments) == 0
@@ -511,7 +517,7 @@ def test_tables_are_made_between_their_markers_and_only_there(
     assert tables.main([*arguments, "--check"]) == 1
     said = capsys.readouterr().out.splitlines()
     assert said == [f"out of date: {name}" for name in ("README.md", "docs/algorithms/ppo.md", "docs/curves/tiny.png")]
-    (root / "README.md").write_text("<!-- results:tinny -->\n<!-- /results:tinny -->\n")
+    (root / "README.md").write_text("<!-- suite:tinny -->\n<!-- /suite:tinny -->\n")
     assert tables.main([*arguments, "--check"]) == 2
     assert "did you mean 'tiny'" in capsys.readouterr().err
 

@@ -35,6 +35,32 @@ class Bandit(gym.Env[np.ndarray, Any]):
         return np.ones(1, dtype=np.float32), reward, True, False, {}
 
 
+class Corridor(gym.Env[np.ndarray, Any]):
+    """Walk from the middle to the end that the second number names, by steps of up to 0.25: 1 there, where it terminates.
+
+    Every move costs 0.05 a², so who sees one step ahead stays where it is: only a value that comes back from the end makes
+    walking worth it. The end is drawn, so that a network's chance slope is wrong half of the time. Cut after 20 steps.
+    """
+
+    def __init__(self) -> None:
+        self.observation_space = Box(-1.0, 1.0, (2,), dtype=np.float32)
+        self.action_space = Box(-1.0, 1.0, (1,), dtype=np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place, self.steps, self.end = 0.0, 0, float(self.np_random.choice([-1.0, 1.0]))
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Step:
+        move = float(np.clip(action[0], -1.0, 1.0))
+        self.place, self.steps = float(np.clip(self.place + 0.25 * move, -1.0, 1.0)), self.steps + 1
+        arrived = self.place == self.end
+        return self._obs(), float(arrived) - 0.05 * move**2, arrived, self.steps >= 20 and not arrived, {}
+
+    def _obs(self) -> np.ndarray:
+        return np.array([self.place, self.end], dtype=np.float32)
+
+
 class Counting(gym.Env[np.ndarray, Any]):
     """Observes [steps in this episode, last action], earns its step number, and ends after `length` steps.
 

@@ -4,9 +4,9 @@
     python benchmarks/learning/tables.py --check    exit 1 if anything is out of date
 
 What stands between `<!-- results:NAME -->` and `<!-- /results:NAME -->` in README.md and docs/algorithms/*.md is replaced:
-    results:README   the rows of every listed suite
-    results:ALGO     the rows of one algorithm, from every listed suite, and the suites' pictures
-    results:SUITE    the rows and the picture of one suite, for a name that is no algorithm's
+    results:README   the presets of every listed suite
+    results:ALGO     the presets of one algorithm, from every listed suite, and the suites' pictures
+    suite:SUITE      all of one suite: every entry, how soon it learnt, what is better than what, and the picture
     curves:SUITE     the picture of one suite alone
     options:ALGO     the options of one algorithm
     algorithms:all   every algorithm with its actions, presets and paper
@@ -33,12 +33,19 @@ sys.path.insert(0, str(REPOSITORY / "src"))  # runs without installation
 from rl_training.cli.commands.show import default_words  # noqa: E402
 from rl_training.errors import ConfigError, did_you_mean  # noqa: E402
 from rl_training.experiment.result_curves import draw_result_curves  # noqa: E402
-from rl_training.experiment.result_tables import HEADER, markdown_table, provenance, result_row  # noqa: E402
+from rl_training.experiment.result_tables import (  # noqa: E402
+    HEADER,
+    comparison_table,
+    markdown_table,
+    provenance,
+    result_row,
+    suite_table,
+)
 from rl_training.options import algorithm_names, load_options_class  # noqa: E402
 from rl_training.options.base import Options  # noqa: E402
 from rl_training.resources import list_presets  # noqa: E402
 
-KINDS = "results|curves|options|algorithms"
+KINDS = "results|suite|curves|options|algorithms"
 BLOCK = re.compile(rf"(<!-- ({KINDS}):(\S+) -->\n).*?(<!-- /\2:\3 -->)", re.DOTALL)
 MARK = re.compile(rf"<!-- /?({KINDS}):\S+ -->")
 
@@ -76,9 +83,11 @@ class Tables:
             return algorithms_table(page)
         if kind == "curves":
             return self._curves(name, page)
-        if name != "README" and name not in algorithm_names():
-            return f"{self._rows({name: self._suite(name)}, page)}\n\n{self._curves(name, page)}"
-        listed = {suite: results for suite, results in self.suites.items() if results["listed"]}
+        if kind == "suite":
+            return self._whole(name, page)
+        if name not in ("README", *algorithm_names()):
+            raise ConfigError(f"results:{name} is neither README nor an algorithm; a suite is suite:{name}")
+        listed = _listed(self.suites)
         if name == "README":
             return self._rows(listed, page)
         own = {suite: _only(results, name) for suite, results in listed.items() if name in _algorithms(results)}
@@ -89,6 +98,11 @@ class Tables:
             known = [*self.suites, *algorithm_names(), "README"]
             raise ConfigError(f"there are no results called {name!r}{did_you_mean(name, known)}")
         return self.suites[name]
+
+    def _whole(self, name: str, page: Path) -> str:
+        results = self._suite(name)
+        parts = [suite_table(results), _legend([results]), self._curves(name, page)]
+        return "\n\n".join(parts[:1] + ([comparison_table(results)] if results["comparisons"] else []) + parts[1:])
 
     def _rows(self, suites: Mapping[str, Mapping[str, Any]], page: Path) -> str:
         rows = [self._row(entry, page) for results in suites.values() for entry in results["entries"]]
@@ -109,6 +123,20 @@ class Tables:
 
 def _algorithms(results: Mapping[str, Any]) -> set[str]:
     return {entry["algo"] for entry in results["entries"]}
+
+
+def _listed(suites: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The presets as they are; variants belong to comparisons. One that several suites train is listed once, from the suite
+    that sets it beside a reference, else from the first."""
+    best: dict[str, tuple[bool, str]] = {}
+    for suite, results in suites.items():
+        for entry in results["entries"] if results["listed"] else ():
+            place = (entry["reference"] is None, suite)
+            if entry["name"] == entry["preset"]:
+                best[entry["name"]] = min(best.get(entry["name"], place), place)
+    chosen = {(suite, name) for name, (_, suite) in best.items()}
+    kept = {name: [e for e in results["entries"] if (name, e["name"]) in chosen] for name, results in suites.items()}
+    return {name: {**suites[name], "entries": entries} for name, entries in kept.items() if entries}
 
 
 def _only(results: Mapping[str, Any], algo: str) -> dict[str, Any]:

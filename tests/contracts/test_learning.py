@@ -1,15 +1,24 @@
-"""Every algorithm learns the simplest task there is, in seconds: one action, one reward, one best answer."""
+"""Every algorithm learns the simplest tasks there are, in seconds, and does not when it is broken.
+
+`Bandit`: one action, one reward, one best answer. `Corridor`: a reward that only a value passed back from the end can see.
+A learning test is worth what it catches, so each comes with mutations, one mistake each, that must make it fail.
+"""
 
 import pytest
+import torch
 
+from rl_training.algorithms import ars, cql, deterministic, mopo, openai_es, particles, sac
 from rl_training.experiment.registry import algorithm_names
+from rl_training.runtime import loops
 from rl_training.runtime.workflows import evaluate_checkpoint
 from small_runs import small_config, train
-from toy_envs import Bandit
+from toy_envs import Bandit, Corridor
 
 BEST = 0.5
 # the mean of -(a - 0.5)² for an action drawn uniformly from [-1, 1] is -(1/3 + 1/4)
 RANDOM_RETURN, WANTED_RETURN = -7 / 12, -0.1
+# four moves of 1: 1 - 4 · 0.05; who stands still gets 0, who always walks the same way less than half of it
+WANTED_IN_CORRIDOR = 0.6
 
 BUDGETS = {  # steps, and what the small configurations lack for this task
     "ppo": (4_000, {"num_steps": 32, "minibatch_size": 32, "update_epochs": 10, "learning_rate": 3e-3}),
@@ -24,10 +33,28 @@ BUDGETS = {  # steps, and what the small configurations lack for this task
     "ars": (8_000, {"observation_filter": False, "survival_bonus": 0.0, "episode_cap": None, "step_size": 0.05}),
     "openai_es": (8_000, {"noise_std": 0.1, "step_size": 0.05}),
 }
+WALKER = {"learning_rate": 3e-3, "batch_size": 64, "gamma": 0.95, "tau": 0.05, "hidden_sizes": [32, 32]}
+ONLINE = {**WALKER, "buffer_capacity": 3_000, "learning_starts": 1_000}
+CORRIDOR_BUDGETS = {
+    "sac": (2_500, {**ONLINE, "alpha": 0.005}),
+    "td3": (2_500, {**ONLINE, "exploration_noise": 0.3}),
+    "ddpg": (2_500, {**ONLINE, "exploration_noise": 0.3}),
+    "rlpd": (1_000, {**ONLINE, "learning_starts": 100, "dataset_size": 1_500, "alpha": 0.005}),
+    "cql": (1_500, {**WALKER, "dataset_size": 2_000, "alpha": 0.005, "cql_alpha": 0.01}),
+}
+BOOTSTRAPPING = ("sac", "td3")  # the others have these lines from them
 
 
 def one_question():
     return Bandit(continuous=True, best=BEST)
+
+
+def score(name, folder, budget, env):
+    steps, options = budget
+    config = small_config(name, folder, total_timesteps=steps, eval_episodes=0, env_kwargs={}, algo_kwargs=options)
+    config = config.replace(env_id="Toy", log_interval=10**6, num_envs=1)
+    result = train(config, env=env)
+    return evaluate_checkpoint(result.checkpoint_path, num_episodes=20, env=env)["eval_return_mean"]
 
 
 def test_no_algorithm_is_left_out():
@@ -37,9 +64,92 @@ def test_no_algorithm_is_left_out():
 @pytest.mark.learning
 @pytest.mark.parametrize("name", sorted(BUDGETS))
 def test_it_learns_what_random_actions_do_not(name, tmp_path):
-    steps, options = BUDGETS[name]
-    config = small_config(name, tmp_path, total_timesteps=steps, eval_episodes=0, env_kwargs={}, algo_kwargs=options)
-    config = config.replace(env_id="Bandit", log_interval=10**6)
-    result = train(config, env=one_question)
-    score = evaluate_checkpoint(result.checkpoint_path, num_episodes=50, env=one_question)["eval_return_mean"]
-    assert score >= WANTED_RETURN > RANDOM_RETURN
+    assert score(name, tmp_path, BUDGETS[name], one_question) >= WANTED_RETURN > RANDOM_RETURN
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("name", sorted(CORRIDOR_BUDGETS))
+def test_it_sees_a_reward_several_steps_ahead(name, tmp_path):
+    assert score(name, tmp_path, CORRIDOR_BUDGETS[name], Corridor) >= WANTED_IN_CORRIDOR
+
+
+def flipped(function, *args, **kwargs):
+    return -function(*args, **kwargs)
+
+
+def both_flipped(function, *args, **kwargs):
+    return tuple(-gradient for gradient in function(*args, **kwargs))
+
+
+def shuffled(function, returns, *rest):
+    """What `function` says of the returns in another order: no direction gets its own."""
+    order = torch.randperm(len(returns), generator=torch.Generator().manual_seed(len(returns)))
+    return function(returns[order], *rest)
+
+
+def with_wrong_mask(function, self, batch):
+    """Bootstraps where the episode is over, and nowhere else."""
+    return function(self, batch | {"dones": 1.0 - batch["dones"]})
+
+
+def left_alone(_function, *_args):
+    """A target network that never moves."""
+
+
+def ashamed(function, self, *args, **kwargs):
+    """Imagined transitions whose rewards have the wrong sign."""
+    batch = function(self, *args, **kwargs)
+    return batch | {"rewards": -batch["rewards"]}
+
+
+MUTATIONS = {  # what breaks, where it stands, how it is broken, and who must notice
+    "advantage flipped": (loops, "generalized_advantages", flipped, ("ppo", "ppg")),
+    "ranks shuffled": (openai_es, "centered_ranks", shuffled, ("openai_es",)),
+    "planned return flipped": (particles.ParticleReturns, "__call__", flipped, ("pets",)),
+    "imagined rewards flipped": (mopo.MOPO, "imagine", ashamed, ("mopo",)),
+    "actor's gradient flipped": (deterministic, "actor_loss_gradient", flipped, ("td3", "ddpg")),
+    "both gradients of the actor flipped": (sac, "actor_loss_gradient", both_flipped, ("sac", "rlpd", "cql")),
+}
+MUTATIONS_IN_CORRIDOR = {
+    "target network frozen": [(sac, "polyak_update"), (cql, "polyak_update"), (deterministic, "polyak_update"), left_alone],
+    "bootstrap mask wrong": [(sac.SAC, "targets"), (deterministic.DeterministicActorAlgorithm, "targets"), with_wrong_mask],
+}
+
+
+def broken(monkeypatch, place, name, how):
+    """The function of that name, wrapped in its mistake."""
+    original = getattr(place, name)
+
+    def mistaken(*args, **kwargs):  # not a partial: a method must still be given its object
+        return how(original, *args, **kwargs)
+
+    monkeypatch.setattr(place, name, mistaken)
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize(("what", "name"), [(what, name) for what, (*_, names) in MUTATIONS.items() for name in names])
+def test_a_broken_algorithm_does_not_pass(what, name, tmp_path, monkeypatch):
+    place, function, how, _ = MUTATIONS[what]
+    broken(monkeypatch, place, function, how)
+    assert score(name, tmp_path, BUDGETS[name], one_question) < WANTED_RETURN
+
+
+@pytest.mark.learning
+def test_ars_does_not_pass_when_every_direction_gets_the_returns_of_another(tmp_path, monkeypatch):
+    def update(self, batch, *, global_step=0):
+        order = torch.arange(len(batch["perturbations"])).roll(1)
+        return original(self, batch | {"perturbations": batch["perturbations"][order]}, global_step=global_step)
+
+    original = ars.ARS.update
+    monkeypatch.setattr(ars.ARS, "update", update)
+    assert score("ars", tmp_path, BUDGETS["ars"], one_question) < WANTED_RETURN
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("name", BOOTSTRAPPING)
+@pytest.mark.parametrize("what", sorted(MUTATIONS_IN_CORRIDOR))
+def test_without_true_values_of_what_comes_next_nobody_walks(what, name, tmp_path, monkeypatch):
+    *places, how = MUTATIONS_IN_CORRIDOR[what]
+    for place, function in places:
+        broken(monkeypatch, place, function, how)
+    assert score(name, tmp_path, CORRIDOR_BUDGETS[name], Corridor) < WANTED_IN_CORRIDOR

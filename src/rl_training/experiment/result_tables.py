@@ -10,26 +10,31 @@ HEADER = ("algorithm", "task", "last policy: IQM [95 % interval]", "seeds", "ste
 
 def to_markdown(results: Mapping[str, Any]) -> str:
     """Everything that results.json says in words and tables."""
-    entries = results["entries"]
     parts = [
         f"# {results['suite']}",
-        markdown_table(
-            ("entry", *HEADER[1:-1], "mean ± std", "steps to threshold", "seconds to threshold", HEADER[-1]),
-            [_suite_row(entry) for entry in entries],
-        )
-        if entries
-        else "No run has finished yet.",
+        suite_table(results) if results["entries"] else "No run has finished yet.",
         f"Interquartile mean over seeds of the mean return of the last policy on {results['eval_episodes']} episodes, with a "
         "stratified bootstrap interval. Minutes are the median wall-clock of one run, its evaluations included. Steps and "
         "seconds to the threshold are interquartile means over the seeds whose evaluations reach it.",
     ]
     if results["comparisons"]:
-        rows = [comparison_row(comparison) for comparison in results["comparisons"]]
-        parts += ["## Probability of improvement", markdown_table(("task", "A", "B", "P(A > B) [95 % interval]"), rows)]
+        parts += ["## Probability of improvement", comparison_table(results)]
     if results["missing"]:
         lines = [f"- {missed['entry']} seed {missed['seed']}: {missed['reason']}" for missed in results["missing"]]
         parts += ["## Without a result", "\n".join(lines)]
     return "\n\n".join([*parts, "\n".join(f"- {line}" for line in provenance(results))]) + "\n"
+
+
+def suite_table(results: Mapping[str, Any]) -> str:
+    """One row per entry, with how soon it reached its threshold."""
+    header = ("entry", *HEADER[1:-1], "mean ± std", "steps to threshold", "seconds to threshold", HEADER[-1])
+    return markdown_table(header, [_suite_row(entry) for entry in results["entries"]])
+
+
+def comparison_table(results: Mapping[str, Any]) -> str:
+    """How likely a run of one entry ends better than one of another, for all pairs on a task."""
+    rows = [comparison_row(comparison) for comparison in results["comparisons"]]
+    return markdown_table(("task", "A", "B", "P(A > B) [95 % interval]"), rows)
 
 
 def provenance(results: Mapping[str, Any]) -> list[str]:
