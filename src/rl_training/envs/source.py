@@ -60,6 +60,11 @@ class EnvSource:
         return self._env_id
 
     @property
+    def named(self) -> bool:
+        """Whether environments are made by their id, not by an object or a factory."""
+        return self._object is None and self._factory is None
+
+    @property
     def can_make_more(self) -> bool:
         """Whether `make` can be called any number of times: always, but for an object that nothing can rebuild."""
         if self._more is None:

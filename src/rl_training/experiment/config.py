@@ -34,6 +34,14 @@ class TrainConfig(Options):
         "local_sync",
         "Where environments run: in this process, in processes of their own, many at once in numpy, or on a Ray cluster.",
     )
+    ray_address: str | None = option(
+        None,
+        "HOST:PORT of a running Ray cluster, or auto; none means RAY_ADDRESS, else a cluster started here for the run.",
+        min_length=1,
+    )
+    ray_workers: int | None = option(
+        None, "Ray workers that a population is spread over; none means one for every core of the cluster.", ge=1
+    )
     device: str = option(
         "auto", "Where networks live; auto takes a GPU if there is one.", words="'auto', 'cpu', 'cuda' or 'cuda:N'"
     )
@@ -98,6 +106,13 @@ class TrainConfig(Options):
         from rl_training.experiment.yaml_loader import dump_yaml
 
         return dump_yaml(self.to_dict())
+
+    def contradictions(self) -> Iterator[Problem]:
+        """Where the cluster is matters to those only who use one."""
+        yield from super().contradictions()
+        for key in ("ray_address", "ray_workers"):
+            if getattr(self, key) is not None and self.execution_backend != "ray":
+                yield Problem((key,), f"belongs to execution_backend 'ray'; given is {self.execution_backend!r}")
 
     @classmethod
     def unknown_key(cls, key: str, given: Mapping[str, Any]) -> str:

@@ -18,7 +18,10 @@ from rl_training.experiment.yaml_loader import load_config_file
 
 SUFFIX = "bench"
 # what cannot change a number in the results
-_WITHOUT_EFFECT = ("sinks", "sink_kwargs", "output_dir", "tags", "benchmark", "checkpoint_interval", "keep_checkpoints")
+_WITHOUT_EFFECT = (
+    *("sinks", "sink_kwargs", "output_dir", "tags", "benchmark", "checkpoint_interval", "keep_checkpoints"),
+    *("ray_address", "ray_workers"),
+)
 
 
 @dataclass(frozen=True)

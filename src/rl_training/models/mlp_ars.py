@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from rl_training.models.flat_mlp import as_rows
 
+LINE = 16  # float32 numbers in a cache line
 FEW_PRODUCTS = 400  # a batched product of fewer per matrix is done by a plain loop, six times slower than padding costs
 
 
@@ -111,18 +111,40 @@ class MemberPolicies:
 
     def __init__(self, model: MLPARSModel, parameters: Tensor, *, rows: int) -> None:
         self.discrete = model.discrete
-        # copies: the same layer of all members side by side is read faster than with the other layers in between
-        self.layers = [Affine(w.contiguous(), b if b is None else b.contiguous()) for w, b in model.cut(parameters)]
         n_in, n_out = model.shapes[0]
         width = n_in if len(model.shapes) == 1 else max(n_in, math.ceil(FEW_PRODUCTS / (rows * n_out)))
-        self.layers[0] = self.layers[0]._replace(weight=F.pad(self.layers[0].weight, (0, 0, 0, width - n_in)))
-        self._inputs = parameters.new_zeros(len(parameters), rows, width)
+        # copies: the same layer of all members side by side is read faster than with the other layers in between
+        self.layers = []
+        for i, (weight, bias) in enumerate(model.cut(parameters)):
+            copy = _aligned(parameters, width if i == 0 else weight.shape[1], weight.shape[2]).matrices
+            copy[:, : weight.shape[1]] = weight
+            self.layers.append(Affine(copy, bias if bias is None else bias.contiguous()))
+        self._inputs = _aligned(parameters, rows, width).matrices
+        self._outputs = [_aligned(parameters, rows, n_out) for _, n_out in model.shapes]
         self.obs = self._inputs[..., :n_in]
 
     @torch.no_grad()
     def act(self) -> Tensor:
+        """Actions in memory that the next call fills again."""
         h = self._inputs
-        for i, (weight, bias) in enumerate(self.layers):
-            h = h.tanh_() if i else h
-            h = torch.bmm(h, weight) if bias is None else torch.baddbmm(bias, h, weight)
+        for i, ((weight, bias), into) in enumerate(zip(self.layers, self._outputs, strict=True)):
+            if i:
+                self._outputs[i - 1].memory.tanh_()
+            if bias is None:
+                torch.bmm(h, weight, out=into.matrices)
+            else:
+                torch.baddbmm(bias, h, weight, out=into.matrices)
+            h = into.matrices
         return h.argmax(dim=-1) if self.discrete else h.clamp_(-1, 1)
+
+
+class _Aligned(NamedTuple):
+    memory: Tensor  # (members, a whole number of cache lines)
+    matrices: Tensor  # (members, rows, columns), a view of it
+
+
+def _aligned(like: Tensor, rows: int, columns: int) -> _Aligned:
+    """A matrix for each member, at the start of a cache line: products round differently where a matrix lies otherwise,
+    and then a member's numbers would depend on its place among the others."""
+    memory = like.new_zeros(len(like), math.ceil(rows * columns / LINE) * LINE)
+    return _Aligned(memory, memory[:, : rows * columns].view(-1, rows, columns))

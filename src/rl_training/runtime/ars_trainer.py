@@ -14,7 +14,7 @@ from rl_training.experiment.registry import AlgorithmSpec
 from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.models.normalizer import ObservationNormalizer
 from rl_training.options.ars import ARSConfig
-from rl_training.runtime.evolution import EvolutionLoop, population_evaluator
+from rl_training.runtime.evolution import evolution_loop
 from rl_training.runtime.opening import SessionOptions, open_session
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint
 from rl_training.types import EnvSpec, TrainResult
@@ -36,13 +36,8 @@ def build_ars(options: ARSConfig, env: EnvSpec, device: torch.device) -> ARS:
 def train_ars(config: TrainConfig, **session_options: Unpack[SessionOptions]) -> TrainResult:
     """Train as `config` says; see `SessionOptions` for the rest."""
     with open_session(config, **session_options) as session:
-        options = cast("ARSConfig", config.options)
-        algorithm = build_ars(options, session.spec, session.device)
-        evaluate = population_evaluator(session, algorithm.model)
-        loop = EvolutionLoop(
-            algorithm, evaluate, options, seed=config.seed, survival_bonus=options.survival_bonus, on_nan=config.on_nan
-        )
-        return session.train(algorithm, loop)
+        algorithm = build_ars(cast("ARSConfig", config.options), session.spec, session.device)
+        return session.train(algorithm, evolution_loop(session, algorithm))
 
 
 SPEC = AlgorithmSpec("ars", ARSConfig, build_ars, train_ars, evaluate_checkpoint, predict_checkpoint)

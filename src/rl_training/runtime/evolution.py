@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -12,9 +13,10 @@ import torch
 from rl_training.algorithms.evolution import EvolutionAlgorithm
 from rl_training.envs.population import PopulationEnvs
 from rl_training.errors import EnvNumericsError, NumericsError
-from rl_training.models.mlp_ars import MLPARSModel
+from rl_training.experiment.config import TrainConfig
 from rl_training.options._evolution import EvolutionOptions
 from rl_training.runtime.population import Filter, Fitness, Generation, PopulationEvaluator
+from rl_training.runtime.ray_population import RayPopulation
 from rl_training.runtime.session import Session
 from rl_training.types import Collected, State, Stateful, UpdateResult
 
@@ -24,10 +26,29 @@ Evaluate: TypeAlias = Callable[[Generation, Sequence[int]], Fitness]
 """Finds out the fitness of directions: here (`PopulationEvaluator.run`) or on other machines; the numbers are the same."""
 
 
-def population_evaluator(session: Session, model: MLPARSModel) -> Evaluate:
-    """What evaluates perturbations of `model` in the session's environments."""
-    assert isinstance(session.pool, PopulationEnvs)
-    return PopulationEvaluator(model, session.pool.envs, session.spec).run
+class Outcome(NamedTuple):
+    """All that a generation teaches: whoever stood where the learner stood can follow it from these few numbers.
+
+    Directions that met a number that is not finite have a score that is not a number.
+    """
+
+    scores: np.ndarray  # [num_directions, 2] float64: what the signs of each direction are judged by
+    moments: np.ndarray  # [2, obs_dim] float64: mean distance of the observations from the filter's shift, and mean square
+    num_observations: int
+    mean_length: float  # of the episodes
+    step_size: float
+
+    def pack(self) -> bytes:
+        """Float64 numbers one behind another: all that goes out to a worker about a generation."""
+        return np.concatenate([self[2:], self.moments.ravel(), self.scores.ravel()]).tobytes()
+
+    @classmethod
+    def unpack(cls, packed: bytes, *, obs_dim: int) -> Outcome:
+        """The inverse of `pack`."""
+        few, moments, scores = np.split(np.frombuffer(packed), [3, 3 + 2 * obs_dim])
+        count, mean_length, step_size = few.tolist()
+        # copies, for torch wants memory that it may write to
+        return cls(scores.reshape(-1, 2).copy(), moments.reshape(2, -1).copy(), int(count), mean_length, step_size)
 
 
 class EvolutionLoop:
@@ -55,10 +76,11 @@ class EvolutionLoop:
         self.number = 0
         self.dropped = 0
         self.mean_length: float | None = None
-        self._under_way: tuple[Generation, Fitness] | None = None
+        self.outcome: Outcome | None = None  # of the last generation, once it was learnt from
+        self._under_way: Fitness | None = None
 
     def collect(self) -> Collected:
-        generation = self._generation()
+        generation = self.generation()
         fitness = self.evaluate(generation, range(self.options.num_directions))
         broken = np.isnan(fitness.returns).any(axis=(1, 2))
         if broken.all():
@@ -69,32 +91,41 @@ class EvolutionLoop:
                 f"generation {self.number}, direction {lost[0]}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}: "
                 "an observation or a reward of its episodes is not finite; on_nan: skip leaves such directions out"
             )
-        self._under_way = generation, fitness
+        self._under_way = fitness
         finite = np.isfinite(fitness.returns)
         steps = int(fitness.lengths.sum())
         return Collected(steps, fitness.returns[finite].tolist(), fitness.lengths[finite].tolist())
 
     def learn(self, *, global_step: int, max_updates: int | None) -> UpdateResult:  # noqa: ARG002 (one update is one turn)
         assert self._under_way is not None
-        generation, fitness = self._under_way
-        self._under_way = None
-        fitness = self._without_broken_pairs(fitness)
-        scores = (fitness.returns - self.survival_bonus * fitness.lengths).mean(axis=2)
-        device = self.algorithm.model.flat.device
-        batch = {
-            "perturbations": torch.from_numpy(generation.perturbations(fitness.directions.tolist())).to(device),
-            "positive_returns": torch.from_numpy(scores[:, 0]).to(device),
-            "negative_returns": torch.from_numpy(scores[:, 1]).to(device),
-        }
-        result = self.algorithm.update(batch, global_step=global_step)
-        # only now: all episodes of the generation saw the same statistics
-        self._observe(generation, fitness)
-        self.mean_length = float(fitness.lengths.mean())
-        self.number += 1
+        fitness, self._under_way = self._without_broken_pairs(self._under_way), None
+        self.outcome = self._outcome(fitness)
+        result = self.follow(self.outcome)
         best = {"population_return_mean": fitness.returns.mean(), "population_return_max": fitness.returns.mean(axis=2).max()}
         return UpdateResult({**result.metrics, **{name: torch.tensor(value) for name, value in best.items()}})
 
-    def _generation(self) -> Generation:
+    def follow(self, outcome: Outcome) -> UpdateResult:
+        """Learn what the current generation taught, found out here or elsewhere, and be at the next."""
+        generation = self.generation()
+        directions = np.flatnonzero(~np.isnan(outcome.scores).any(axis=1))
+        scores = torch.from_numpy(outcome.scores[directions]).to(self.algorithm.model.flat.device)
+        perturbations = torch.from_numpy(generation.perturbations(directions.tolist())).to(scores.device)
+        self.algorithm.step_size = outcome.step_size
+        result = self.algorithm.update(
+            {"perturbations": perturbations, "positive_returns": scores[:, 0], "negative_returns": scores[:, 1]}
+        )
+        # only now: all episodes of the generation saw the same statistics
+        if generation.wants_moments:
+            distance, square = outcome.moments
+            mean = distance if generation.filter is None else distance + generation.filter.shift
+            var = np.maximum(square - distance * distance, 0.0)
+            self.algorithm.observe(mean=torch.from_numpy(mean), var=torch.from_numpy(var), count=outcome.num_observations)
+        self.mean_length = outcome.mean_length
+        self.number += 1
+        return result
+
+    def generation(self) -> Generation:
+        """The one that is evaluated next."""
         algorithm, options = self.algorithm, self.options
         parameters = algorithm.model.flat_parameters().cpu().numpy()
         if not np.isfinite(parameters).all():
@@ -125,14 +156,12 @@ class EvolutionLoop:
         log.warning("generation %d: dropped direction %s: an episode gave a number that is not finite", self.number, lost)
         return Fitness(*(column[~broken] for column in fitness))
 
-    def _observe(self, generation: Generation, fitness: Fitness) -> None:
-        if not generation.wants_moments:
-            return
+    def _outcome(self, fitness: Fitness) -> Outcome:
+        scores = np.full((self.options.num_directions, 2), math.nan)
+        scores[fitness.directions] = (fitness.returns - self.survival_bonus * fitness.lengths).mean(axis=2)
         count = int(fitness.lengths.sum())
-        distance, square = fitness.sums.sum(axis=0) / count
-        mean = distance if generation.filter is None else distance + generation.filter.shift
-        var = np.maximum(square - distance * distance, 0.0)
-        self.algorithm.observe(mean=torch.from_numpy(mean), var=torch.from_numpy(var), count=count)
+        moments = fitness.sums.sum(axis=0) / count
+        return Outcome(scores, moments, count, float(fitness.lengths.mean()), float(self.algorithm.step_size))
 
     def mark(self) -> None:
         """Nothing to remember: `collect` changes nothing that is saved."""
@@ -148,3 +177,22 @@ class EvolutionLoop:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.number, self.dropped, self.mean_length = state["generation"], state["dropped"], state["mean_length"]
+
+
+def evolution_loop(session: Session, algorithm: EvolutionAlgorithm) -> EvolutionLoop:
+    """The loop of a run, whose population is evaluated in the session's environments or by its Ray workers."""
+    config, pool = session.config, session.pool
+    if isinstance(pool, RayPopulation):
+        loop = make_loop(config, algorithm, pool.evaluate)
+        pool.lead(loop)
+        return loop
+    assert isinstance(pool, PopulationEnvs)
+    return make_loop(config, algorithm, PopulationEvaluator(algorithm.model, pool.envs, session.spec).run)
+
+
+def make_loop(config: TrainConfig, algorithm: EvolutionAlgorithm, evaluate: Evaluate) -> EvolutionLoop:
+    """As the configuration says; options that only one of the algorithms has do nothing in the others."""
+    options = config.options
+    assert isinstance(options, EvolutionOptions)
+    only_some = {name: getattr(options, name, 0.0) for name in ("action_noise", "survival_bonus")}
+    return EvolutionLoop(algorithm, evaluate, options, seed=config.seed, on_nan=config.on_nan, **only_some)

@@ -13,7 +13,7 @@ from rl_training.experiment.registry import AlgorithmSpec
 from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.models.normalizer import ObservationNormalizer
 from rl_training.options.openai_es import OpenAIESConfig
-from rl_training.runtime.evolution import EvolutionLoop, population_evaluator
+from rl_training.runtime.evolution import evolution_loop
 from rl_training.runtime.opening import SessionOptions, open_session
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint
 from rl_training.types import EnvSpec, TrainResult
@@ -38,13 +38,8 @@ def build_openai_es(options: OpenAIESConfig, env: EnvSpec, device: torch.device)
 def train_openai_es(config: TrainConfig, **session_options: Unpack[SessionOptions]) -> TrainResult:
     """Train as `config` says; see `SessionOptions` for the rest."""
     with open_session(config, **session_options) as session:
-        options = cast("OpenAIESConfig", config.options)
-        algorithm = build_openai_es(options, session.spec, session.device)
-        evaluate = population_evaluator(session, algorithm.model)
-        loop = EvolutionLoop(
-            algorithm, evaluate, options, seed=config.seed, action_noise=options.action_noise, on_nan=config.on_nan
-        )
-        return session.train(algorithm, loop)
+        algorithm = build_openai_es(cast("OpenAIESConfig", config.options), session.spec, session.device)
+        return session.train(algorithm, evolution_loop(session, algorithm))
 
 
 SPEC = AlgorithmSpec("openai_es", OpenAIESConfig, build_openai_es, train_openai_es, evaluate_checkpoint, predict_checkpoint)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 import torch
 from typing_extensions import Unpack
@@ -30,11 +30,20 @@ from rl_training.options._offline import OfflineOptions
 from rl_training.runtime.callbacks import Callback, EarlyStoppingCallback
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.offline_data import load_offline_data
+from rl_training.runtime.ray_population import RayPopulation
 from rl_training.runtime.rng import Stream
 from rl_training.runtime.session import Session
 from rl_training.types import EnvSpec
 
 log = logging.getLogger(__name__)
+
+TrainingEnvs: TypeAlias = EnvPool | PopulationEnvs | RayPopulation | None
+
+RAY_IS_FOR = (
+    "execution_backend: 'ray' spreads the population of openai_es or ars over a cluster; a run of {algo} has none. "
+    "Possible: 'local_sync', 'local_async', 'batched'. Many runs of {algo} at once: rl-training train ... --seeds 1,2,3 "
+    "--execution-backend ray, or rl-training bench"
+)
 
 
 class SessionOptions(TypedDict, total=False):
@@ -68,9 +77,10 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
         pool = _training_envs(config, source, spec)
         if pool is not None:
             stack.callback(pool.close)
+        lender = None if isinstance(pool, RayPopulation) else pool
         # in processes of their own, evaluations cannot hang the run either
         apart = "local_async" if config.execution_backend == "local_async" and source.can_make_more else "local_sync"
-        episodes = Evaluator(source, spec, pool=pool, backend=apart, timeout=config.step_timeout)
+        episodes = Evaluator(source, spec, pool=lender, backend=apart, timeout=config.step_timeout)
         evaluator = PolicyEvaluator(episodes, spec, seed=config.seed, device=device)
         stack.callback(evaluator.close)
         run = stack.enter_context(_open_run(config, given, sinks))
@@ -92,12 +102,15 @@ def checked_callbacks(given: Any) -> list[Callback]:
     return callbacks
 
 
-def _training_envs(config: TrainConfig, source: EnvSource, spec: EnvSpec) -> EnvPool | PopulationEnvs | None:
-    """Environments that run on from turn to turn; for an evolution strategy, those a population is evaluated in."""
+def _training_envs(config: TrainConfig, source: EnvSource, spec: EnvSpec) -> TrainingEnvs:
+    """Environments that run on from turn to turn; for an evolution strategy, those a population is evaluated in, or the
+    workers that have them."""
     options, backend = config.options, config.execution_backend
     if isinstance(options, OfflineOptions):
         return None
     if isinstance(options, EvolutionOptions):
+        if backend == "ray":
+            return RayPopulation(config, source, spec)
         episodes = 2 * options.num_directions * options.episodes_per_direction
         return PopulationEnvs(
             source,
@@ -126,8 +139,8 @@ def require_algorithm_fits(config: TrainConfig, spec: EnvSpec) -> None:
         name for name in algorithm_names() if getattr(load_options_class(name), "discrete" if spec.discrete else "continuous")
     ]
     require_actions(spec, algo=config.algo, discrete=options.discrete, continuous=options.continuous, alternatives=others)
-    if config.execution_backend == "ray":
-        raise ConfigError(f"execution_backend: {config.algo} runs on 'local_sync', 'local_async' or 'batched', not on 'ray'")
+    if config.execution_backend == "ray" and not isinstance(options, EvolutionOptions):
+        raise ConfigError(RAY_IS_FOR.format(algo=config.algo))
 
 
 def require_same_task(config: TrainConfig, spec: EnvSpec, saved: CheckpointState) -> None:

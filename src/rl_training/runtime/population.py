@@ -7,6 +7,7 @@ evaluated together, in which environments, or on which machine of the same kind.
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -54,6 +55,13 @@ class Generation:
     def perturbations(self, directions: Sequence[int]) -> np.ndarray:
         return np.stack([self.perturbation(direction) for direction in directions])
 
+    def digest(self) -> int:
+        """Of the policy and of how it sees; two who mean the same generation have the same."""
+        crc = zlib.crc32(self.parameters.tobytes(), self.max_steps or 0)
+        for seen in () if self.filter is None else (self.filter.shift, self.filter.scale):
+            crc = zlib.crc32(seen.tobytes(), crc)
+        return zlib.crc32(self.number.to_bytes(8, "little"), crc)
+
     def episode_seeds(self, direction: int) -> list[int]:
         """Both signs meet the same episodes, so that their difference is due to the parameters alone."""
         path = (self.seed, Stream.POPULATION_ENVS, self.number, direction)
@@ -81,6 +89,18 @@ class Fitness(NamedTuple):
         joined = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
         order = np.argsort(joined[0], kind="stable")
         return cls(*(column[order] for column in joined))
+
+    def to_rows(self) -> np.ndarray:
+        """Everything but the directions' numbers, one row of float64 each, for a way through the network."""
+        return np.concatenate([column.reshape(len(column), -1) for column in self[1:]], axis=1, dtype=np.float64)
+
+    @classmethod
+    def from_rows(cls, rows: np.ndarray, directions: Sequence[int], *, episodes: int) -> Fitness:
+        """The inverse of `to_rows`."""
+        returns, lengths, sums = np.split(rows, [2 * episodes, 4 * episodes], axis=1)
+        shape = (len(rows), 2, episodes)
+        counts = lengths.astype(np.int64).reshape(shape)
+        return cls(np.asarray(directions), returns.reshape(shape), counts, sums.reshape(len(rows), 2, -1))
 
 
 class PopulationEvaluator:
@@ -159,12 +179,15 @@ class _Share:
         if (how := self.generation.filter) is not None:
             distance = self.obs - how.shift
             shown = np.minimum(np.maximum(distance * how.scale, -how.clip), how.clip)
-        self.inputs[slice(None) if self.everywhere else self.where] = shown
+        if self.everywhere:
+            self.inputs[:] = shown.reshape(self.inputs.shape)
+        else:
+            self.inputs[self.where] = shown
         if self.generation.wants_moments:
             self.seen[0] += distance
             self.seen[1] += distance * distance
-        actions = self.policies.act().flatten(0, 1).numpy()
-        return actions if self.everywhere else actions[self.where]
+        actions = self.policies.act()
+        return actions.flatten(0, 1).numpy() if self.everywhere else actions.numpy()[self.where]
 
     def _begin(self, slots: np.ndarray) -> None:
         """The next episodes that wait, in the environments named."""
@@ -189,7 +212,7 @@ class _Share:
         left = ~over
         self.rows, self.slots, self.ages = self.rows[left], self.slots[left], self.ages[left]
         self.obs, self.totals, self.seen = self.obs[left], self.totals[left], self.seen[:, left]
-        if self.begun == len(self.returns) and 2 * len(self.rows) <= len(self.inputs):
+        if self.begun == len(self.returns) and 2 * len(self.rows) <= len(self.members) * self.generation.episodes:
             members = np.unique(self.rows // self.generation.episodes)
             if 2 * len(members) <= len(self.members) and len(self.members) > 2:
                 self._lay_out(members if len(members) > 1 else np.unique(np.append(members, [0, 1])))
@@ -201,13 +224,13 @@ class _Share:
         self.members = members
         parameters = self.parameters if everyone else self.parameters[torch.from_numpy(members)]
         self.policies = MemberPolicies(self.model, parameters, rows=episodes)
-        self.inputs = self.policies.obs.flatten(0, 1).numpy()
+        self.inputs = self.policies.obs.numpy()
 
     def _place(self) -> None:
         """Where the rows under way stand in the batched policy, and whether they are all there is."""
         episodes = self.generation.episodes
-        self.where = np.searchsorted(self.members, self.rows // episodes) * episodes + self.rows % episodes
-        self.everywhere = np.array_equal(self.where, np.arange(len(self.inputs)))
+        self.where = np.searchsorted(self.members, self.rows // episodes), self.rows % episodes
+        self.everywhere = np.array_equal(self.where[0] * episodes + self.where[1], np.arange(len(self.members) * episodes))
         self.every_slot = np.array_equal(self.slots, np.arange(self.envs.num_envs))
 
     def _located(self, fault: EnvFault) -> EnvFault:
