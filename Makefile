@@ -38,10 +38,10 @@ check: setup
 	$(BIN)/mypy
 
 test: setup
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow"
 
 test-all: setup
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 # make bench ROW=sac runs one row
 bench: setup

@@ -200,6 +200,8 @@ def test_a_config_file_may_be_given_in_place_of_a_preset(tmp_path: Path, capsys:
         (["train", "ppo/cartpole", "--seed", "x"], "seed: given 'x'"),
         (["train", "ppo/cartpole", "--execution-backend", "local_asink"], "did you mean 'local_async'?"),
         (["train", "ppo/cartpole", "--seeds", "1,1"], "each seed once"),
+        (["train", "ppo/cartpole", "--jobs", "2"], "--jobs: given 2; possible: at least 1, together with --seeds"),
+        (["train", "ppo/cartpole", "--execution-backend", "ray"], "a run of ppo has none"),
         (["train", "ppo/cartpole", "--seeds", "1,x"], "seed: given 'x'"),
         (["train", "ppo/cartpole", "--seeds", "1,2", "--seed", "1"], "either --seed or --seeds"),
         (["train", "--config", "nowhere.yaml"], "no config file 'nowhere.yaml'"),
@@ -339,6 +341,21 @@ def test_seeds_are_trained_one_after_another(tmp_path: Path, capsys: pytest.Capt
     runs = closing(capsys.readouterr().out)
     assert [run["run_dir"].name for run in runs] == [f"ppo__CartPole-v1__seed{seed}__a" for seed in (3, 1, 2)]
     assert len({run["metrics"]["loss"] for run in runs}) == 3
+
+
+def test_seeds_end_with_a_summary_and_are_the_same_runs_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    outs = {}
+    for name, more in (("apart", ["--jobs", "2"]), ("here", [])):
+        command = ["train", *TINY_PPO, "--output-dir", str(tmp_path / name), "--seeds", "1,2", "--run-suffix", "a", *more]
+        assert main(command) == 0
+        outs[name] = capsys.readouterr().out
+        assert re.search(r"all seeds +mean [\d.]+, standard deviation [\d.]+, from [\d.]+ to [\d.]+", outs[name])
+    apart, here = (closing(out) for out in outs.values())
+    assert [run["metrics"] for run in apart] == [run["metrics"] for run in here]
+    assert all(run["checkpoint_path"].is_file() for run in apart)
+    again = ["train", *TINY_PPO, "--output-dir", str(tmp_path / "apart"), "--seeds", "1,2", "--run-suffix", "a", "--jobs", "2"]
+    assert main(again) == 2
+    assert "exists and is never overwritten" in capsys.readouterr().err
 
 
 def test_resume_goes_on_in_the_same_directory_unless_told_otherwise(

@@ -581,3 +581,21 @@ def test_the_loop_does_not_touch_what_an_environment_reuses():
     first = envs.step(np.array([1, 2])).obs
     envs.step(np.array([0, 0]))
     assert first.tolist() == [[1, 1], [1, 2]]
+
+
+@pytest.mark.parametrize("flush", [True, False])
+def test_workers_take_denormal_numbers_for_zero_where_their_parent_does(flush):
+    import torch
+
+    torch.set_flush_denormal(flush)
+    try:
+        source = EnvSource(env=toy_envs.Tiny)
+        rewards = []
+        for backend in ("local_sync", "local_async"):
+            envs = make_envs(source, source.spec(), num_envs=1, backend=backend)
+            envs.reset([0], [1])
+            rewards.append(envs.step(np.array([0])).rewards[0].tobytes())
+            envs.close()
+    finally:
+        torch.set_flush_denormal(False)
+    assert rewards[0] == rewards[1] == np.float64(0.0 if flush else 1e-310).tobytes()

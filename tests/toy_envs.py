@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -111,6 +112,28 @@ class Unseeded(Counting):
         obs, *rest = super().step(action)
         obs[1] = int.from_bytes(os.urandom(2), "little")
         return (obs, *rest)  # type: ignore[return-value]
+
+
+class Mortal(Counting):
+    """Takes its process with it at the first step, as long as there are fewer than `deaths` files in `folder`."""
+
+    def __init__(self, *, folder: str, deaths: int) -> None:
+        super().__init__(continuous=True)
+        self.folder, self.deaths = Path(folder), deaths
+
+    def step(self, action: Any) -> Step:
+        if len(list(self.folder.iterdir())) < self.deaths:
+            (self.folder / str(os.getpid())).touch()
+            os._exit(1)
+        return super().step(action)
+
+
+class Tiny(Counting):
+    """Earns a number too small for full precision."""
+
+    def step(self, action: Any) -> Step:
+        obs, _, terminated, truncated, info = super().step(action)
+        return obs, np.float64(1e-310) * np.float64(self.steps), terminated, truncated, info
 
 
 class Broken(Counting):

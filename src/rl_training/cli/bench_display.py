@@ -20,6 +20,20 @@ TABLE_SECONDS = 1.0
 LINE_SECONDS = 15.0
 
 
+class SilentDisplay:
+    """An observer that says nothing."""
+
+    def __enter__(self) -> SilentDisplay:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Nothing to put right."""
+
+    def begun(self, job: Job) -> None: ...
+    def ended(self, job: Job, failure: str | None) -> None: ...
+    def tick(self, schedule: Schedule) -> None: ...
+
+
 class BenchDisplay:
     """An observer of the schedule. Use it in a `with` block, so that the terminal is put right at the end."""
 
@@ -51,7 +65,8 @@ class BenchDisplay:
             say_error(f"{job.name}: {indented}", label="failed")
             return
         result = job.result() or {}
-        say(f"done: {job.name}  return {number(result['return_mean'])} ± {number(result['return_std'])}")
+        mean, std = result["return_mean"], result["return_std"]
+        say(f"done: {job.name}  " + ("not evaluated" if mean is None else f"return {number(mean)} ± {number(std)}"))
 
     def tick(self, schedule: Schedule) -> None:
         now = time.monotonic()

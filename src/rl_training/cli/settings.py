@@ -21,7 +21,7 @@ FLAGS = {
     "seed": ("N", "everything random in the run follows from it"),
     "num_envs": ("N", "environments stepped side by side"),
     "eval_episodes": ("N", "episodes in each evaluation; 0 means no evaluation"),
-    "execution_backend": ("NAME", "where environments run: local_sync, local_async or batched (classic control)"),
+    "execution_backend": ("NAME", "where environments run: local_sync, local_async, batched (classic control) or ray"),
     "device": ("NAME", "where networks live: auto, cpu, cuda or cuda:N"),
     "sinks": ("NAME,...", "where metrics go beside metrics.jsonl: tensorboard (default), wandb, package.module:Class; or none"),
 }

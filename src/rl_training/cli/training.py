@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from rl_training.types import TrainResult
 
 
-def train_and_report(config: TrainConfig, *, run_suffix: str | None, quiet: bool) -> None:
+def train_and_report(config: TrainConfig, *, run_suffix: str | None, quiet: bool) -> TrainResult:
     """One run from its beginning."""
     if not quiet:
         announce(config)
     from rl_training.experiment.registry import get_algorithm_spec
 
     train = get_algorithm_spec(config.algo).train_fn
-    _report(lambda progress: train(config, run_suffix=run_suffix, callbacks=[progress]), quiet=quiet)
+    return _report(lambda progress: train(config, run_suffix=run_suffix, callbacks=[progress]), quiet=quiet)
 
 
 def resume_and_report(path: str, changes: dict[str, Any], *, run_suffix: str | None, quiet: bool) -> None:
@@ -34,7 +34,7 @@ def resume_and_report(path: str, changes: dict[str, Any], *, run_suffix: str | N
     _report(lambda progress: resume_training(path, **changes, run_suffix=run_suffix, callbacks=[progress]), quiet=quiet)
 
 
-def _report(train: Callable[[ProgressCallback], TrainResult], *, quiet: bool) -> None:
+def _report(train: Callable[[ProgressCallback], TrainResult], *, quiet: bool) -> TrainResult:
     from rl_training.cli.progress import ProgressCallback
 
     try:
@@ -46,3 +46,4 @@ def _report(train: Callable[[ProgressCallback], TrainResult], *, quiet: bool) ->
     if not quiet:
         summarize(result, progress)
     closing_lines(result)
+    return result

@@ -42,6 +42,7 @@ class Share:
     spec: EnvSpec
     first: int
     last: int
+    flush_denormals: bool  # as the process does that computes with what comes out
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class AsyncEnvs:
         edges = [num_envs * worker // count for worker in range(count + 1)]
         try:
             for first, last in pairwise(edges):
-                self._workers.append(_start(context, Share(recipe, spec, first, last)))
+                self._workers.append(_start(context, Share(recipe, spec, first, last, processes.flushes_denormals())))
             for worker in self._workers:
                 self._result(self._receive(worker, timeout and max(timeout, START_TIMEOUT)))
         except BaseException:
@@ -187,6 +188,8 @@ def _serve(pipe: Any, progress: Any, share: Share) -> None:
     for ignored in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    if share.flush_denormals:
+        processes.flush_denormals()
     envs: SyncEnvs | None = None
     with suppress(EOFError, OSError):
         while True:

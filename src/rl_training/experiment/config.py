@@ -86,8 +86,11 @@ class TrainConfig(Options):
         return DEFAULT_ENV_TIMEOUT if self.env_timeout is None else self.env_timeout
 
     def contradictions(self) -> Iterator[Problem]:
-        """Only what runs in another process can be ended from outside."""
+        """Only what runs in another process can be ended from outside, and only Ray has an address."""
         yield from super().contradictions()
+        for key in ("ray_address", "ray_workers"):
+            if getattr(self, key) is not None and self.execution_backend != "ray":
+                yield Problem((key,), f"belongs to execution_backend 'ray'; given is {self.execution_backend!r}")
         if self.env_timeout is not None and self.execution_backend != "local_async":
             text = f"a time-out needs execution_backend 'local_async'; it is {self.execution_backend!r}"
             yield Problem(("env_timeout", "execution_backend"), text)
@@ -106,13 +109,6 @@ class TrainConfig(Options):
         from rl_training.experiment.yaml_loader import dump_yaml
 
         return dump_yaml(self.to_dict())
-
-    def contradictions(self) -> Iterator[Problem]:
-        """Where the cluster is matters to those only who use one."""
-        yield from super().contradictions()
-        for key in ("ray_address", "ray_workers"):
-            if getattr(self, key) is not None and self.execution_backend != "ray":
-                yield Problem((key,), f"belongs to execution_backend 'ray'; given is {self.execution_backend!r}")
 
     @classmethod
     def unknown_key(cls, key: str, given: Mapping[str, Any]) -> str:

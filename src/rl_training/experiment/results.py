@@ -108,15 +108,13 @@ def run_result(
         raise NumericsError(f"{job.name}: the last policy's returns are not finite: {values.tolist()}")
     curve, seconds = evaluation_curve(history), elapsed_seconds(history)
     last = history[-1][1] if history else {}
+    told = {name: rounded(getattr(values, name)()) if len(values) else None for name in ("mean", "std", "min", "max")}
     return {
         "entry": job.entry,
         "seed": job.seed,
         "fingerprint": fingerprint(job.config),
         "eval_episodes": len(values),
-        "return_mean": rounded(values.mean()),
-        "return_std": rounded(values.std()),
-        "return_min": rounded(values.min()),
-        "return_max": rounded(values.max()),
+        **{f"return_{name}": value for name, value in told.items()},
         "returns": [rounded(value) for value in values],
         "steps": history[-1][0] if history else 0,
         "updates": int(last.get("updates") or 0),

@@ -41,6 +41,7 @@ class Launcher(Protocol):
     """Starts jobs. Local: processes on this machine; Ray: processes on a cluster that shares its files with us."""
 
     def start(self, job_file: Path, log_file: Path, *, threads: int) -> Handle: ...
+    def close(self) -> None: ...
 
 
 class LocalHandle:
@@ -75,6 +76,9 @@ class LocalLauncher:
 
     def start(self, job_file: Path, log_file: Path, *, threads: int) -> LocalHandle:
         return LocalHandle(start_process(job_file, log_file, threads=threads))
+
+    def close(self) -> None:
+        """Nothing is left open: every process is a handle's."""
 
 
 def start_process(job_file: Path, log_file: Path, *, threads: int) -> subprocess.Popen[bytes]:

@@ -38,7 +38,10 @@ def run_job(job: Job) -> Path:
     from rl_training.experiment.metadata import numeric_environment
     from rl_training.experiment.results import read_history, run_result
 
-    returns = last_returns(checkpoint, num_episodes=job.eval_episodes, device=job.config.device, threads=job.config.threads)
+    returns: list[float] = []
+    if job.eval_episodes:
+        config = job.config
+        returns = last_returns(checkpoint, num_episodes=job.eval_episodes, device=config.device, threads=config.threads)
     history = read_history(job.run_dir / "metrics.jsonl")
     result = run_result(job, history=history, returns=returns, environment=numeric_environment(), cores=os.cpu_count())
     path = job.run_dir / "result.json"
@@ -77,6 +80,7 @@ def last_returns(checkpoint: Path, *, num_episodes: int, device: str, threads: i
 def _trained(job: Job) -> Path:
     """The last checkpoint of the job's run, whose training is finished first if it is not."""
     from rl_training.experiment.registry import get_algorithm_spec
+    from rl_training.experiment.run_logger import plain_value
     from rl_training.runtime.workflows import resume_training
 
     checkpoint = newest_checkpoint(job.run_dir)
@@ -89,7 +93,8 @@ def _trained(job: Job) -> Path:
         log.info("beginning %s", job.run_dir)
         result = get_algorithm_spec(job.config.algo).train_fn(job.config, run_suffix=job.suffix)
     # a run that stopped early must not go on when only its evaluation is wanted
-    write_text(job.run_dir / TRAINED, json.dumps({"checkpoint": result.checkpoint_path.name}) + "\n")
+    metrics = {name: plain_value(value) for name, value in result.metrics.items()}
+    write_text(job.run_dir / TRAINED, json.dumps({"checkpoint": result.checkpoint_path.name, "metrics": metrics}) + "\n")
     return Path(result.checkpoint_path)
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rl_training.errors import MissingExtraError, RLTrainingError
+from rl_training.runtime.ray_cluster import connect
 
 log = logging.getLogger(__name__)
 
@@ -47,16 +47,8 @@ class RayLauncher:
     """Hands jobs to Ray, which decides where and when they run."""
 
     def __init__(self, address: str | None = None) -> None:
-        try:
-            import ray
-        except ImportError as error:
-            raise MissingExtraError("ray", extra="ray", purpose="running jobs on Ray") from error
-        self._ray = ray
-        if not ray.is_initialized():
-            try:
-                ray.init(address=address, log_to_driver=False, include_dashboard=False if address is None else None)
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                raise RLTrainingError(f"--address {address}: Ray cannot be reached: {error}") from error
+        self._connection = connect(address)
+        ray = self._ray = self._connection.ray
         # a job that failed would fail again, and one that was killed goes on when the benchmark is started again
         self._task = ray.remote(max_retries=0)(run_process)
 
@@ -67,7 +59,8 @@ class RayLauncher:
         return RayHandle(self._ray, reference, stop_file)
 
     def close(self) -> None:
-        self._ray.shutdown()
+        """End the cluster if it was started for this."""
+        self._connection.close()
 
 
 def run_process(job_file: str, log_file: str, stop_file: str, threads: int) -> int:

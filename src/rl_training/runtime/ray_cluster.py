@@ -37,6 +37,11 @@ def connect(address: str | None, *, num_cpus: int | None = None) -> RayConnectio
     """
     ray = _import_ray()
     if ray.is_initialized():
+        here = ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", here) and not str(address).startswith("ray://"):
+            raise ConfigError(
+                f"ray_address: given {address!r}, but this program is connected to the Ray cluster {here!r} already"
+            )
         return RayConnection(ray, ours=False)
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     settings: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}

@@ -234,11 +234,11 @@ class RayPopulation:
 
 def _recipe(source: EnvSource) -> Any:
     """None where an id of Gymnasium's own says all; else what makes one environment elsewhere."""
-    recipe = source.recipe()
-    spec = getattr(recipe, "args", (None,))[0]
-    entry_point = getattr(spec, "entry_point", None)
-    plain = source.named and isinstance(entry_point, str) and entry_point.startswith("gymnasium.")
-    return None if plain else recipe
+    recipe: Any = source.recipe()
+    if not source.named:
+        return recipe
+    entry_point = getattr(recipe.args[0], "entry_point", None)
+    return None if isinstance(entry_point, str) and entry_point.startswith("gymnasium.") else recipe
 
 
 def _deadly(share: Share, count: int, error: BaseException) -> EnvError:

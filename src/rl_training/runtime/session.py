@@ -26,8 +26,8 @@ from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.loops import Loop
 from rl_training.runtime.numerics import NumericsGuard, copied_checkpoint, not_finite
 from rl_training.runtime.progress import Progress, plain_metrics
-from rl_training.runtime.retries import collect_turn
 from rl_training.runtime.ray_population import RayPopulation
+from rl_training.runtime.retries import collect_turn
 from rl_training.runtime.rng import Stream, TorchRng
 from rl_training.runtime.signals import StopSignals
 from rl_training.types import Collected, EnvSpec, State, TrainResult, UpdateResult

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +112,7 @@ def _run_jobs(jobs: list[Job], out: Path, args: argparse.Namespace) -> list[Miss
             say(replaced_words(job))
     # Ray itself knows what fits
     cores = 2**31 if args.execution_backend == "ray" else machine_cores()
-    with RunLock(out):
+    with closing(launcher), RunLock(out):
         schedule = Schedule(jobs, work_dir=out.absolute() / "jobs", launcher=launcher, cores=cores, max_jobs=args.jobs)
         say(f"{len(jobs)} jobs, {len(schedule.done)} of them done already; below {out}/")
         with BenchDisplay() as display:

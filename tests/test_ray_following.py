@@ -1,0 +1,141 @@
+"""What a Ray worker does, without Ray: it follows the learner to the bit, and notices when it cannot."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rl_training.envs.source import EnvSource
+from rl_training.errors import ConfigError, MissingExtraError, RLTrainingError
+from rl_training.experiment.registry import get_algorithm_spec
+from rl_training.models.mlp_ars import MemberPolicies, MLPARSModel
+from rl_training.runtime import ray_cluster
+from rl_training.runtime.evolution import EvolutionLoop, Outcome, make_loop
+from rl_training.runtime.population import Fitness
+from rl_training.runtime.ray_worker import PopulationWorker, state_of
+from small_runs import small_config, train
+
+
+def learner(name: str, **changes: Any) -> tuple[EvolutionLoop, PopulationWorker]:
+    """A loop that has its generations evaluated by one worker, which is given the loop's first state."""
+    config = small_config(name, Path("unused"), **changes)
+    spec = EnvSource(config.env_id, config.env_kwargs).spec()
+    torch.manual_seed(5)
+    algorithm = get_algorithm_spec(config.algo).build_fn(config.options, spec, torch.device("cpu"))
+    torch.manual_seed(6)  # the worker's own first parameters are others
+    worker = PopulationWorker(config.to_dict(), None, num_episodes=16)
+    loop = make_loop(config, algorithm, lambda generation, directions: pytest.fail("the test evaluates"))
+    return loop, worker
+
+
+def generation_evaluated(loop: EvolutionLoop, worker: PopulationWorker, **given: Any) -> np.ndarray:
+    rows = worker.evaluate(0, 4, loop.generation().digest(), **given)
+    assert isinstance(rows, np.ndarray)
+    return rows
+
+
+@pytest.mark.parametrize("name", ["openai_es", "ars"])
+def test_a_worker_that_hears_the_scores_stands_where_the_learner_stands(name: str):
+    loop, worker = learner(name)
+    heard: dict[str, Any] = {"state": state_of(loop.algorithm, loop)}
+    for number in range(5):
+        rows = generation_evaluated(loop, worker, **heard)
+        fitness = Fitness.from_rows(rows, range(4), episodes=loop.options.episodes_per_direction)
+        if number == 2:
+            fitness.returns[1, 0] = np.nan  # a pair that is dropped
+        loop.algorithm.schedule("step_size", 0.1 / (number + 1))
+        loop._under_way = fitness
+        loop.learn(global_step=0, max_updates=None)
+        assert loop.outcome is not None
+        heard = {"outcome": loop.outcome.pack()}
+    generation_evaluated(loop, worker, **heard)  # its digest is the learner's
+    assert worker.loop.generation().parameters.tobytes() == loop.generation().parameters.tobytes()
+    assert worker.loop.number == loop.number == 5
+
+
+def test_a_worker_that_is_elsewhere_says_so_and_the_state_brings_it_back():
+    loop, worker = learner("openai_es")
+    digest = loop.generation().digest()
+    assert worker.evaluate(0, 4, digest) is None
+    assert worker.evaluate(0, 4, digest, state=state_of(loop.algorithm, loop)) is not None
+    assert worker.evaluate(0, 4, digest + 1) is None
+
+
+def test_what_goes_through_the_network_comes_out_as_it_was():
+    fitness = Fitness(
+        np.array([3, 4]),
+        np.array([[[1.5, np.nan]] * 2] * 2),
+        np.array([[[7, 2**40]] * 2] * 2),
+        np.arange(12.0).reshape(2, 2, 3),
+    )
+    back = Fitness.from_rows(fitness.to_rows(), [3, 4], episodes=2)
+    assert all(a.tobytes() == b.tobytes() and a.shape == b.shape for a, b in zip(fitness, back, strict=True))
+    outcome = Outcome(np.array([[1.0, np.nan], [0.1, 2.0]]), np.arange(6.0).reshape(2, 3), 2**40, 1 / 3, 0.02)
+    again = Outcome.unpack(outcome.pack(), obs_dim=3)
+    assert again[2:] == outcome[2:]
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(again[:2], outcome[:2], strict=True))
+
+
+@pytest.mark.parametrize(("obs_dim", "action_dim", "hidden_sizes"), [(348, 17, ()), (17, 6, (40, 30)), (376, 17, (33,))])
+def test_a_member_does_not_depend_on_its_place_however_odd_the_shapes(obs_dim: int, action_dim: int, hidden_sizes: Any):
+    model = MLPARSModel(obs_dim, action_dim, hidden_sizes, bias=True, initial="normc")
+    parameters, obs = model.flat_parameters() + 0.1 * torch.randn(12, model.num_parameters), torch.randn(12, 3, obs_dim)
+
+    def actions(first: int, last: int) -> torch.Tensor:
+        policies = MemberPolicies(model, parameters[first:last], rows=3)
+        policies.obs.copy_(obs[first:last])
+        return policies.act().clone()
+
+    whole = actions(0, 12)
+    for size in (2, 3, 5):
+        for first in range(12 - size):
+            assert torch.equal(actions(first, first + size), whole[first : first + size])
+
+
+# --- refusals, all before any file is made
+
+
+def refused(config: Any, tmp_path: Path, kind: type[Exception], match: str) -> None:
+    with pytest.raises(kind, match=match):
+        train(config)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_algorithm_without_a_population_says_what_ray_is_for(tmp_path: Path):
+    config = small_config("ppo", tmp_path, execution_backend="ray")
+    refused(config, tmp_path, ConfigError, "spreads the population of openai_es or ars.*a run of ppo has none.*--seeds 1,2,3")
+
+
+def test_an_address_without_ray_is_a_contradiction(tmp_path: Path):
+    with pytest.raises(ConfigError, match="ray_address: belongs to execution_backend 'ray'; given is 'local_sync'"):
+        small_config("ars", tmp_path, ray_address="auto")
+
+
+def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    config = small_config("openai_es", tmp_path, execution_backend="ray")
+    refused(config, tmp_path, MissingExtraError, r"rl-training\[ray\]")
+
+
+@pytest.mark.parametrize("address", ["nonsense", "host:99999999", "host:", "http://host:1"])
+def test_an_address_that_is_none_is_refused_with_what_one_looks_like(address: str, tmp_path: Path):
+    config = small_config("ars", tmp_path, execution_backend="ray", ray_address=address)
+    refused(config, tmp_path, ConfigError, "possible: 'auto', HOST:PORT")
+
+
+def test_an_address_that_does_not_answer_says_what_was_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert ray_cluster.CONNECT_SECONDS + ray_cluster.HEALTH_SECONDS < 20
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        config = small_config("ars", tmp_path, execution_backend="ray", ray_address=address)
+        refused(config, tmp_path, RLTrainingError, f"{address}'.*Tried: to connect to 127.0.0.1.*refused.*ray start --head")
+        silent.listen()  # takes connections, but never says a word
+        monkeypatch.setattr(ray_cluster, "HEALTH_SECONDS", 1.0)
+        refused(config, tmp_path, RLTrainingError, "ray health-check` for 1 s: something takes connections")
