@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,7 +23,11 @@ from small_runs import history, small_config, state_difference, train
 from test_cli import closing
 
 ray = pytest.importorskip("ray")
-pytestmark = pytest.mark.xdist_group("ray")  # one cluster for all of them
+pytestmark = [
+    pytest.mark.xdist_group("ray"),  # one cluster for all of them
+    # Ray leaves sockets open that it asked for a free port
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +48,9 @@ def cluster() -> Iterator[Any]:
     ray.shutdown()
     made.shutdown()
     patch.undo()
+    with warnings.catch_warnings():  # they must not turn up in the next module's tests
+        warnings.simplefilter("ignore")
+        gc.collect()
 
 
 @pytest.fixture
