@@ -91,12 +91,7 @@ def measured(folder: str, **settings: Any) -> dict[str, Any]:
     )  # fmt: skip
     clock = Clock()
     train_openai_es(config, callbacks=[clock])
-    seconds = [
-        after - before
-        for before, after in zip(
-            clock.times[WARM - 1 : -1], clock.times[WARM:], strict=True
-        )
-    ]
+    seconds = [after - before for before, after in zip(clock.times[WARM - 1 : -1], clock.times[WARM:], strict=True)]
     told: dict[str, Any] = {
         "seconds_per_generation": round(statistics.median(seconds), 4),
         "all_seconds": [round(value, 4) for value in seconds],
@@ -105,17 +100,12 @@ def measured(folder: str, **settings: Any) -> dict[str, Any]:
     }
     if clock.empty_call is not None:
         sent, received, _ = (
-            (after - before) / TIMED
-            for before, after in zip(
-                clock.traffic[WARM - 1], clock.traffic[-1], strict=True
-            )
+            (after - before) / TIMED for before, after in zip(clock.traffic[WARM - 1], clock.traffic[-1], strict=True)
         )
         told |= {
             "bytes_sent_per_generation": round(sent),
             "bytes_received_per_generation": round(received),
-            "loopback_bytes_per_generation": round(
-                (clock.wire[-1] - clock.wire[WARM - 1]) / TIMED
-            ),
+            "loopback_bytes_per_generation": round((clock.wire[-1] - clock.wire[WARM - 1]) / TIMED),
             "empty_call_seconds": round(clock.empty_call, 6),
             "state_bytes": clock.traffic[-1].states,
         }
@@ -126,16 +116,12 @@ def main() -> None:
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         results["local_sync"] = measured(folder)
-        cluster = Cluster(
-            initialize_head=True, head_node_args={**NODE, "include_dashboard": False}
-        )
+        cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
         cluster.add_node(**NODE)
         cluster.wait_for_nodes()
         idle = loopback_bytes()
         time.sleep(3.0)
-        results["idle_loopback_bytes_per_second"] = round(
-            (loopback_bytes() - idle) / 3.0
-        )
+        results["idle_loopback_bytes_per_second"] = round((loopback_bytes() - idle) / 3.0)
         try:
             for workers in (1, 2):
                 settings = {
@@ -153,10 +139,7 @@ def main() -> None:
     )
     alone = 2 * results["ray_1"]["learner_step_seconds"]
     episodes = one - alone - message
-    model = {
-        str(count): round(alone + episodes / count + message * count, 4)
-        for count in WORKERS
-    }
+    model = {str(count): round(alone + episodes / count + message * count, 4) for count in WORKERS}
     results["model"] = {
         "alone": round(alone, 4),
         "episodes": round(episodes, 4),
