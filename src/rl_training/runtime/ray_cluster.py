@@ -8,6 +8,9 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rl_training.errors import ConfigError, MissingExtraError, RLTrainingError
@@ -50,10 +53,25 @@ def connect(address: str | None, *, num_cpus: int | None = None) -> RayConnectio
     elif address != "auto":
         require_answer(address)
     try:
-        ray.init(**settings)
+        with _found_by_children():
+            ray.init(**settings)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise RLTrainingError(_refusal(address, f"ray.init, which said: {_first_line(error)}")) from error
     return RayConnection(ray, ours=True)
+
+
+@contextmanager
+def _found_by_children() -> Iterator[None]:
+    """The processes of a cluster that is started here find this package whether it is installed or not."""
+    before, source = os.environ.get("PYTHONPATH"), str(Path(__file__).parents[2])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, before]))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
 
 
 def require_answer(address: str) -> None:
