@@ -9,7 +9,7 @@ WORKERS ?= 2
 # the tests and trainings run side by side; each takes one thread of its own
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo check test test-all bench faults docs clean
+.PHONY: setup demo check test test-all bench faults fuzz soak docs clean
 
 setup: $(READY)
 
@@ -56,6 +56,14 @@ faults: setup
 # the documentation site, in site/; look at it with: .venv/bin/mkdocs serve
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# other rubbish with FUZZ_SEED=1; more of it with FUZZ_EXAMPLES=100000
+fuzz: setup
+	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),10000) $(BIN)/python -m pytest tests/faults -k fuzz
+
+# an hour each of SAC and of evolution strategies, watched from outside; SOAK_MINUTES=2 for a try
+soak: setup
+	$(BIN)/python benchmarks/faults/soak.py --minutes $(or $(SOAK_MINUTES),60)
 
 clean:
 	rm -rf .pytest_cache .mypy_cache .ruff_cache dist site

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -45,9 +46,9 @@ class TrainConfig(Options):
     device: str = option(
         "auto", "Where networks live; auto takes a GPU if there is one.", words="'auto', 'cpu', 'cuda' or 'cuda:N'"
     )
-    num_envs: int = option(1, "Environments stepped side by side.", ge=1)
-    num_threads: int | None = option(None, "Torch's threads; none means the algorithm's own default.", ge=1)
-    eval_episodes: int = option(5, "Episodes in each evaluation; 0 means no evaluation.", ge=0)
+    num_envs: int = option(1, "Environments stepped side by side.", ge=1, le=10_000)
+    num_threads: int | None = option(None, "Torch's threads; none means the algorithm's own default.", ge=1, le=1_024)
+    eval_episodes: int = option(5, "Episodes in each evaluation; 0 means no evaluation.", ge=0, le=1_000_000)
     log_interval: int = option(1_000, "Environment steps between two lines of metrics.", ge=1)
     checkpoint_interval: int = option(10_000, "Environment steps between two checkpoints.", ge=1)
     keep_checkpoints: int = option(3, "Newest checkpoints that are kept; the best and the last always are.", ge=1)
@@ -126,6 +127,8 @@ class TrainConfig(Options):
     def _to_path(cls, value: Any) -> Any:
         if value == "":
             raise ConfigError("given '' (str); possible: path; write '.' for the current folder")
+        if isinstance(value, str | Path) and not _can_be_a_file_name(str(value)):
+            raise ConfigError(f"given {given_words(str(value))}; possible: path, without characters that no file name can have")
         return Path(value) if isinstance(value, str) else value
 
     @field_validator("algo")
@@ -183,6 +186,13 @@ class TrainConfig(Options):
         if problems:
             raise OptionsError(problems)
         return value
+
+
+def _can_be_a_file_name(text: str) -> bool:
+    try:
+        return b"\x00" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def _plain_item(key: str, value: Any) -> Any:

@@ -16,6 +16,9 @@ from rl_training.options._words import choices, given_words, members, plain, ran
 
 OptionsT = TypeVar("OptionsT", bound="Options")
 
+LARGEST_INTEGER = 10**15  # counts of anything; more overflows in torch or numpy, and as a float is no exact number
+LARGEST_NUMBER = 3.4e38  # of float32, in which learners compute
+
 
 class Problem(NamedTuple):
     """One thing that is wrong: the key (or keys, when they contradict each other) and what to say about it."""
@@ -169,8 +172,8 @@ def _adapt(value: Any, annotation: Any) -> Any:
     if isinstance(value, numbers.Real) and not isinstance(value, bool | int | float):
         value = int(value) if isinstance(value, numbers.Integral) else float(value)
     if isinstance(value, float) and int in wanted and float not in wanted:
-        # beyond 2**53 a float no longer says which integer is meant
-        return int(value) if math.isfinite(value) and value.is_integer() and abs(value) <= 2**53 else value
+        return int(value) if math.isfinite(value) and value.is_integer() and abs(value) <= LARGEST_INTEGER else value
+    _require_representable(value, wanted)
     for part in wanted:
         if get_origin(part) is tuple and isinstance(value, list | tuple):
             return tuple(_adapt(item, get_args(part)[0]) for item in value)
@@ -178,3 +181,12 @@ def _adapt(value: Any, annotation: Any) -> Any:
             value = part.expand(value)
             return part.from_kwargs(value, path="") if isinstance(value, Mapping) else value
     return value
+
+
+def _require_representable(value: Any, wanted: list[Any]) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    if int in wanted and isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+        raise ConfigError(f"given {given_words(value)}; possible: integer, at most {LARGEST_INTEGER:.0e}")
+    if float in wanted and LARGEST_NUMBER < abs(value) < math.inf:
+        raise ConfigError(f"given {given_words(value)}; possible: number, at most {LARGEST_NUMBER:.1e}, as float32 holds it")

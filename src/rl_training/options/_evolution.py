@@ -19,7 +19,7 @@ class EvolutionOptions(CommonOptions):
         "observation_filter": one_of(True, False),
     }
 
-    num_directions: int = option(32, "Directions tried per generation, each with both signs.", ge=1)
+    num_directions: int = option(32, "Directions tried per generation, each with both signs.", ge=1, le=1_000_000)
     episodes_per_direction: int = option(1, "Episodes that each sign of a direction is judged by.", ge=1)
     observation_filter: bool = option(
         True, "Scale observations by their running mean and standard deviation, which move once per generation."

@@ -27,7 +27,7 @@ __all__ = [
     "option",
 ]
 
-HiddenSizes: TypeAlias = tuple[Annotated[int, Field(ge=1)], ...]
+HiddenSizes: TypeAlias = tuple[Annotated[int, Field(ge=1, le=16_384)], ...]
 
 
 class EarlyStopping(Options):

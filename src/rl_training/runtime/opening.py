@@ -17,7 +17,7 @@ from rl_training.envs.pool import EnvPool, Evaluator
 from rl_training.envs.population import PopulationEnvs
 from rl_training.envs.source import EnvSource
 from rl_training.envs.spaces import require_actions
-from rl_training.errors import CheckpointError, ConfigError
+from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.experiment.checkpoint import CheckpointState, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.metadata import environment_differences, numeric_environment
@@ -69,9 +69,11 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
         with must_fit():
             require_same_task(config, spec, saved)
     device = resolve_device(config.device)
-    dataset = _prior_data(config, source, spec, saved)
+    with enough_memory(config):
+        dataset = _prior_data(config, source, spec, saved)
     sinks = [*make_sinks(config.sinks, config.sink_kwargs), *(given.get("sinks") or ())]
     with ExitStack() as stack:
+        stack.enter_context(enough_memory(config))
         stack.enter_context(torch_settings(config.threads))
         torch.manual_seed(config.seed)
         pool = _training_envs(config, source, spec)
@@ -180,6 +182,28 @@ def torch_settings(num_threads: int) -> Iterator[None]:
     finally:
         torch.set_num_threads(before)
         torch.set_flush_denormal(False)
+
+
+@contextmanager
+def enough_memory(config: TrainConfig) -> Iterator[None]:
+    """ConfigError naming the largest settings where memory cannot be had for them."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        # torch says so by a RuntimeError, but for CUDA's own
+        told = isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
+        if isinstance(error, RLTrainingError) or not told:
+            raise
+        sizes = {f"algo_kwargs.{name}": _size(value) for name, value in config.options.to_dict().items()}
+        sizes = {"num_envs": config.num_envs} | {name: size for name, size in sizes.items() if "interval" not in name}
+        largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
+        what = ", ".join(f"{name} ({sizes[name]:,})" for name in largest)
+        raise ConfigError(f"{config.algo} gets no memory for settings as large as these; the largest are {what}") from error
+
+
+def _size(value: Any) -> int:
+    numbers = [number for number in (value if isinstance(value, list) else [value]) if isinstance(number, int)]
+    return max(numbers, default=0)
 
 
 def resolve_device(name: str) -> torch.device:
