@@ -29,5 +29,9 @@ def test_the_speed_page_is_what_the_results_give():
     run("benchmarks/speed/page.py", "--check")
 
 
+def test_the_page_of_promises_is_what_the_results_give():
+    run("benchmarks/faults/page.py", "--check")
+
+
 def test_tables_and_options_in_the_docs_are_what_results_and_code_give():
     run("benchmarks/learning/tables.py", "--check")
