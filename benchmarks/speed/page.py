@@ -44,8 +44,7 @@ others by the clock on the wall. ✓ and ✗ say whether what the project asked 
 PROFILE = """
 ## Where the time goes
 
-A run of each algorithm's first preset, sampled every millisecond of processor time: what the innermost of our functions was at. *Share of mathematics* is the time
-within torch's operators, as its profiler counts it, of the whole.
+A run of the first preset of each algorithm listed (the others are yet to be measured: `profiles.py NAME`), sampled every millisecond of processor time: what the innermost of our functions was at.
 
 ![Shares of one training run by what is done](images/speed_profile.svg)
 
@@ -136,11 +135,13 @@ def made() -> dict[Path, str]:
     text += "\n" + "\n".join(notes) + "\n"
     files = {}
     if profile := extra("profile"):
+        entries = profile["algorithms"]
+        known = all("math" in entry for entry in entries.values())
         shares = [
-            [name, *(f"{100 * v:.0f} %" for v in entry["shares"].values()), f"{100 * entry['math']:.0f} %"]
-            for name, entry in profile["algorithms"].items()
+            [name, *(f"{100 * v:.0f} %" for v in (*entry["shares"].values(), *([entry["math"]] if known else [])))]
+            for name, entry in entries.items()
         ]
-        head = ["algorithm", *next(iter(profile["algorithms"].values()))["shares"], "share of mathematics"]
+        head = ["algorithm", *next(iter(entries.values()))["shares"], *(["in torch's operators"] if known else [])]
         text += PROFILE.format(table=table(head, shares))
         files[DOCS / "images" / "speed_profile.svg"] = bars(
             {name: entry["shares"] for name, entry in profile["algorithms"].items()}

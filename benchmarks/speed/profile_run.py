@@ -92,11 +92,11 @@ class Window(Callback):
     def on_collect_end(self, trainer: Any, result: Any) -> None:  # noqa: ARG002
         if self.began is None and trainer.global_step >= self.first:
             self.profiler.start()
-            self.began = time.process_time()
+            self.began = time.perf_counter()  # the profiler counts by the wall as well
 
     def on_train_end(self, trainer: Any, result: Any) -> None:  # noqa: ARG002
         if self.began is not None:
-            self.seconds = time.process_time() - self.began
+            self.seconds = time.perf_counter() - self.began
             self.profiler.stop()
 
     def share(self) -> float:
@@ -109,7 +109,7 @@ def main() -> None:
     torch.manual_seed(0)
     train(preset, steps, sampler)
     train(preset, steps, window)
-    print(json.dumps({"shares": sampler.shares(), "math": round(min(1.0, window.share()), 4)}))
+    print(json.dumps({"shares": sampler.shares(), "math": round(window.share(), 4)}))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ PEER_PACKAGES = {  # three environments, as d3rlpy and mbrl-lib want Gymnasiums 
     "d3rlpy": ["d3rlpy==2.8.1"],
     "mbrl": ["mbrl==0.2.0"],
 }
+# the hydra that mbrl-lib names does not import on today's Python; a later one serves it as well
+AFTERWARDS = {"mbrl": ["hydra-core==1.3.2", "omegaconf==2.3.0"]}
 PEER_SCRIPTS = {"peer_sb3.py": "sb3", "peer_evotorch.py": "sb3", "peer_d3rlpy.py": "d3rlpy", "peer_mbrl.py": "mbrl"}
 
 WALL = ("startup", "checkpoint")  # other processes and the disk count as well
@@ -60,7 +62,7 @@ def interpreter(script: str, peers: Path) -> str:
         subprocess.run([sys.executable, "-m", "venv", str(peers / name)], check=True)
         lock = (ROOT / "requirements.lock").read_text().splitlines()
         torch = next(line for line in lock if line.startswith("torch=="))
-        for packages in ([torch], [torch, *PEER_PACKAGES[name]]):
+        for packages in filter(None, ([torch], [torch, *PEER_PACKAGES[name]], AFTERWARDS.get(name))):
             subprocess.run([str(python), "-m", "pip", "install", "--quiet", *packages], check=True)
     return str(python)
 
