@@ -199,7 +199,7 @@ def test_the_numpy_code_on_the_page_acts_as_predict_does(
     policy = fresh_policy(algo, spec, tmp_path)
     export_policy(policy, tmp_path / "policy.safetensors")
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"agent": policy}
     exec(code, names)
     obs = np.random.default_rng(1).normal(size=(20, 3)).astype(np.float32)
     np.testing.assert_allclose(names["act"](obs), policy.predict(obs), atol=1e-4)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from conftest import REPOSITORY
 from report_runs import make_run
@@ -31,6 +34,10 @@ def draw(folder: Path, *metrics: str, **style) -> None:
     draw_curves(groups, "a.png", metrics, PlotStyle(**style))
 
 
+def legend_of(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
 def test_seeds_are_one_line_with_their_interval(tmp_path: Path, drawn: list[Figure]):
     for seed in (1, 2, 3):
         make_run(tmp_path, seed=seed, final=100.0 * seed)
@@ -38,8 +45,8 @@ def test_seeds_are_one_line_with_their_interval(tmp_path: Path, drawn: list[Figu
     draw(tmp_path)
     (axes,) = drawn[0].axes
     ppg, ppo = axes.get_lines()
-    assert (ppg.get_label(), ppo.get_label()) == ("ppg (3 runs)", "ppo (3 runs)")
-    assert axes.get_ylabel() == "evaluation return\n(IQM over runs, 95 % interval)"
+    assert legend_of(axes) == ["ppg (3 runs)", "ppo (3 runs)", "95 % interval"]
+    assert axes.get_ylabel() == "IQM of evaluation return"
     assert ppo.get_ydata()[-1] == 200
     at_the_end = axes.collections[1].get_paths()[0].vertices
     edges = at_the_end[at_the_end[:, 0] == 20_000][:, 1]
@@ -55,7 +62,7 @@ def test_a_run_alone_has_the_spread_of_its_episodes_and_its_training_curve(tmp_p
     evaluation, training = axes.get_lines()
     assert training.get_ydata()[-1] == evaluation.get_ydata()[-1] / 2 == 250
     assert axes.collections[0].get_paths()[0].vertices[:, 1].max() == 512.5
-    assert evaluation.get_label() == "ppo (1 run, ± std over episodes)"
+    assert legend_of(axes) == ["ppo (1 run, ± std over episodes)", "training, last 100 episodes"]
 
 
 def test_there_is_a_panel_for_each_task_and_metric(tmp_path: Path, drawn: list[Figure]):
@@ -68,16 +75,98 @@ def test_there_is_a_panel_for_each_task_and_metric(tmp_path: Path, drawn: list[F
     assert drawn[0].get_suptitle() == "all of it"
 
 
-def test_long_names_go_below_the_curves_and_not_over_them(tmp_path: Path, drawn: list[Figure]):
-    for number, gamma in enumerate((0.9, 0.99)):
-        make_run(tmp_path, suffix=str(number), gamma=gamma, hidden_sizes=[64] * (10 + number))
-        make_run(tmp_path, suffix=f"{number}a", gamma=gamma, hidden_sizes=[32] * (20 + number))
-    draw(tmp_path)
-    figure = drawn[0]
+def test_four_tasks_are_two_rows_of_two_and_each_metric_begins_a_row(tmp_path: Path, drawn: list[Figure]):
+    for number in range(5):
+        make_run(tmp_path / "five", env_id=f"Task{number}-v0")
+        if number < 4:
+            make_run(tmp_path / "four", env_id=f"Task{number}-v0")
+    draw(tmp_path / "four")
+    draw(tmp_path / "five", "loss", "eval_return_mean")
+    four, five = ([axes.get_subplotspec().get_geometry()[:3] for axes in figure.axes] for figure in drawn)
+    assert four == [(2, 2, 0), (2, 2, 1), (2, 2, 2), (2, 2, 3)]
+    assert five == [(4, 3, place) for place in (0, 1, 2, 3, 4, 6, 7, 8, 9, 10)]
+
+
+def four_long_names(folder: Path, *env_ids: str) -> None:
+    for env_id in env_ids:
+        for number, gamma in enumerate((0.9, 0.99)):
+            for seed in (1, 2):
+                make_run(folder, env_id=env_id, seed=seed, suffix=f"{number}", gamma=gamma, hidden_sizes=[64] * (10 + number))
+                make_run(folder, env_id=env_id, seed=seed, suffix=f"{number}a", gamma=gamma, hidden_sizes=[32] * (20 + number))
+
+
+def boxes(figure: Figure) -> dict[str, Bbox]:
+    """Where everything that must be legible is, in pixels."""
     figure.draw_without_rendering()
-    axes = figure.axes[0]
-    assert axes.get_legend().get_window_extent().y1 < axes.get_window_extent().y0
-    assert axes.get_window_extent().width > 0.6 * figure.bbox.width
+    found = {f"legend {number}": legend.get_window_extent() for number, legend in enumerate(figure.legends)}
+    if figure.get_suptitle():
+        found["title"] = figure._suptitle.get_window_extent()
+    for number, axes in enumerate(figure.axes):
+        found[f"curves {number}"] = axes.get_window_extent()
+        for name, text in (("x", axes.xaxis.label), ("y", axes.yaxis.label), ("task", axes.title)):
+            found[f"{name} {number}"] = text.get_window_extent()
+        for name, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
+            low, high = sorted(axis.get_view_interval())
+            ticks = [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+            found[f"{name} ticks {number}"] = Bbox.union([tick.get_window_extent() for tick in ticks])
+    return found
+
+
+BOTH = ("eval_return_mean", "episode_return")
+
+
+@pytest.mark.parametrize(
+    ("num_tasks", "metrics", "size"),
+    [(1, (), None), (2, (), None), (2, BOTH, None), (4, BOTH, None), (1, (), (5.0, 4.0)), (4, BOTH, (12.0, 9.0))],
+)
+def test_with_long_names_nothing_is_cut_off_or_lies_over_something_else(
+    num_tasks: int, metrics: tuple[str, ...], size: tuple[float, float] | None, tmp_path: Path, drawn: list[Figure]
+):
+    four_long_names(tmp_path, *(f"namespace/RatherLongTask{number}-v0" for number in range(num_tasks)))
+    draw(tmp_path, *metrics, title="a title", size=size)
+    places = boxes(drawn[0])
+    for name, box in places.items():
+        assert Bbox.intersection(box, drawn[0].bbox).extents.tolist() == box.extents.tolist(), f"{name} is cut off"
+    for (one, first), (other, second) in combinations(places.items(), 2):
+        assert not first.overlaps(second), f"{one} lies over {other}"
+    curves_area = sum(box.width * box.height for name, box in places.items() if name.startswith("curves"))
+    assert curves_area > 0.25 * drawn[0].bbox.width * drawn[0].bbox.height
+
+
+def test_a_legend_below_makes_the_picture_higher_not_the_panels_lower(tmp_path: Path, drawn: list[Figure]):
+    for env_id in ("CartPole-v1", "Pendulum-v1"):
+        make_run(tmp_path / "short", env_id=env_id)
+        make_run(tmp_path / "short", env_id=env_id, algo="ppg", evaluated=False)
+        make_run(tmp_path / "short", env_id=env_id, algo="ppg", suffix="b", evaluated=False)
+    four_long_names(tmp_path / "long", "CartPole-v1", "Pendulum-v1")
+    draw(tmp_path / "short", "episode_return")
+    draw(tmp_path / "long", "episode_return")
+    short, long = (boxes(figure)["curves 0"].height for figure in drawn)
+    assert (len(drawn[0].legends), len(drawn[1].legends)) == (0, 1)
+    assert long > 0.95 * short
+
+
+def test_a_name_stands_once_in_the_common_legend_with_what_each_panel_says(tmp_path: Path, drawn: list[Figure]):
+    for seed in (1, 2, 3):
+        make_run(tmp_path, seed=seed, algo="a_rather_long_name")
+    for seed in (1, 2):
+        make_run(tmp_path, seed=seed, env_id="Pendulum-v1", algo="a_rather_long_name")
+    draw(tmp_path)
+    (legend,) = drawn[0].legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["a_rather_long_name (3 runs or 2 runs)", "training, last 100 episodes", "95 % interval"]
+
+
+@pytest.mark.parametrize(("runs", "size"), [(30, None), (10, (4.0, 2.0))])
+def test_names_for_which_there_is_no_room_are_left_out_aloud(
+    runs: int, size: tuple[float, float] | None, tmp_path: Path, drawn: list[Figure], caplog: pytest.LogCaptureFixture
+):
+    for number in range(runs):
+        make_run(tmp_path, suffix=str(number), gamma=number / 100)
+    draw(tmp_path, size=size)
+    assert not drawn[0].legends
+    assert drawn[0].axes[0].get_legend() is None
+    assert f"no legend: {runs} names are too many" in caplog.text
 
 
 def test_single_runs_are_drawn_when_asked_for(tmp_path: Path, drawn: list[Figure]):
@@ -91,7 +180,7 @@ def test_single_runs_are_drawn_when_asked_for(tmp_path: Path, drawn: list[Figure
 def test_runs_never_evaluated_are_drawn_by_their_training(tmp_path: Path, drawn: list[Figure]):
     make_run(tmp_path, evaluated=False)
     draw(tmp_path)
-    assert drawn[0].axes[0].get_ylabel() == "training return (last 100 episodes)"
+    assert drawn[0].axes[0].get_ylabel() == "training return\n(last 100 episodes)"
 
 
 def test_smoothing_keeps_a_constant_and_a_slope_and_flattens_a_spike():

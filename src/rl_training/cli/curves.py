@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from rl_training.cli.legends import DASHES, LegendEntry, add_legends
 from rl_training.cli.pictures import PALETTE, new_figure, save_figure
 from rl_training.errors import ConfigError, did_you_mean
 from rl_training.experiment.recorded_runs import RETURN, RecordedRun
@@ -22,11 +23,9 @@ if TYPE_CHECKING:
 
     from rl_training.experiment.statistics import FloatArray
 
-MAX_LEGEND = 12  # more names than these would cover the picture
-LEGEND_WIDTH = 40  # characters
 MAX_COLUMNS = 3
+LETTER = 0.095  # inches of a label or title
 TRAINING = "episode_return"
-_DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)))  # where colours come round again
 
 
 @dataclass(frozen=True)
@@ -59,15 +58,29 @@ def draw_curves(
     chosen = _known_metrics(groups, metrics)
     tasks = list(dict.fromkeys(group.task for group in groups))
     panels = [(metric, task) for metric in chosen for task in tasks]
-    across = min(len(tasks) if len(tasks) > 1 else len(panels), MAX_COLUMNS)
-    down = math.ceil(len(panels) / across)
+    rows = _rows(panels, in_a_line=len(tasks) if len(tasks) > 1 else len(panels))
+    across, down = max(len(row) for row in rows), len(rows)
     width, height = style.size or ((6.4, 4.2) if len(panels) == 1 else (4.2 * across, 3.2 * down))
     figure = new_figure(out, width=width, height=height)
-    for place, (metric, task) in enumerate(panels, start=1):
-        _draw_panel(figure.add_subplot(down, across, place), groups, task=task, metric=metric, style=style)
+    drawn = []
+    for place, (metric, task) in ((y * across + x + 1, panel) for y, row in enumerate(rows) for x, panel in enumerate(row)):
+        axes = figure.add_subplot(down, across, place)
+        drawn.append((axes, _draw_panel(axes, groups, task=task, metric=metric, style=style)))
+    width, height = add_legends(figure, drawn, size_given=style.size is not None)
+    for axes, (metric, task) in zip(figure.axes, panels, strict=True):
+        several = any(group.task == task and len(group.runs) > 1 for group in groups)
+        statistic = "IQM of " if several else ""
+        _label(axes, title=task, ylabel=statistic + metric_label(metric), width=width / across, height=height / down)
     if style.title:
         figure.suptitle(style.title)
     return save_figure(figure, out, dpi=style.dpi)
+
+
+def _rows(panels: Sequence[tuple[str, str]], *, in_a_line: int) -> list[Sequence[tuple[str, str]]]:
+    """Every metric's panels begin a row, and rows are as even as they can be: four are 2 + 2, not 3 + 1."""
+    across = math.ceil(in_a_line / math.ceil(in_a_line / MAX_COLUMNS))
+    lines = [panels[begin : begin + in_a_line] for begin in range(0, len(panels), in_a_line)]
+    return [line[begin : begin + across] for line in lines for begin in range(0, len(line), across)]
 
 
 def _known_metrics(groups: Sequence[RunGroup], asked: Sequence[str]) -> list[str]:
@@ -84,16 +97,16 @@ def _known_metrics(groups: Sequence[RunGroup], asked: Sequence[str]) -> list[str
     return found
 
 
-def _draw_panel(axes: Axes, groups: Sequence[RunGroup], *, task: str, metric: str, style: PlotStyle) -> None:
+def _draw_panel(axes: Axes, groups: Sequence[RunGroup], *, task: str, metric: str, style: PlotStyle) -> list[LegendEntry]:
     labels = list(dict.fromkeys(group.label for group in groups))
     own = [(group, labels.index(group.label)) for group in groups if group.task == task]
-    for group, number in own:
-        _draw_group(axes, group, number, metric, style)
+    entries = [entry for group, number in own for entry in _draw_group(axes, group, number, metric, style)]
     if len(own) == 1 and metric == RETURN:
-        _draw_training(axes, own[0][0], own[0][1], style)
-    several = any(len(group.runs) > 1 for group, _ in own)
-    statistic = "\n(IQM over runs, 95 % interval)" if several else ""
-    axes.set(xlabel="environment steps", ylabel=metric_label(metric) + statistic, title=task)
+        entries += _draw_training(axes, own[0][0], own[0][1], style)
+    if any(len(group.runs) > 1 for group, _ in own):
+        from matplotlib.patches import Patch
+
+        entries.append(LegendEntry(Patch(color="grey", alpha=0.3, lw=0), "95 % interval"))
     if style.log_scale:
         axes.set_yscale("log")
     axes.xaxis.set_major_formatter(lambda x, _: _short(x))
@@ -101,22 +114,19 @@ def _draw_panel(axes: Axes, groups: Sequence[RunGroup], *, task: str, metric: st
     axes.grid(alpha=0.25, lw=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    _add_legend(axes)
+    return entries
 
 
-def _add_legend(axes: Axes) -> None:
-    """Inside while it is small; names that would cover the curves go below them, in short lines."""
-    handles, names = axes.get_legend_handles_labels()
-    if not 0 < len(names) <= MAX_LEGEND:
-        return
-    wrapped = ["\n".join(textwrap.wrap(name, LEGEND_WIDTH)) for name in names]
-    small = len(names) <= 4 and all(len(name) <= LEGEND_WIDTH for name in names)
-    place = {"loc": "best"} if small else {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2)}
-    axes.legend(handles, wrapped, frameon=False, fontsize="small", handlelength=1.6, **place)
+def _label(axes: Axes, *, title: str, ylabel: str, width: float, height: float) -> None:
+    """Names in as many lines as a panel of so many inches needs for them."""
+    beside, above = (max(8, int(0.75 * inches / LETTER)) for inches in (height, width))
+    if len(ylabel) > beside:
+        ylabel = "\n".join(textwrap.fill(part, beside) for part in ylabel.replace(" (", "\n(").split("\n"))
+    axes.set(xlabel="environment steps", ylabel=ylabel, title=textwrap.fill(title, above))
 
 
-def _draw_group(axes: Axes, group: RunGroup, number: int, metric: str, style: PlotStyle) -> None:
-    colour, dashes = PALETTE[number % len(PALETTE)], _DASHES[min(number // len(PALETTE), len(_DASHES) - 1)]
+def _draw_group(axes: Axes, group: RunGroup, number: int, metric: str, style: PlotStyle) -> list[LegendEntry]:
+    colour, dashes = PALETTE[number % len(PALETTE)], DASHES[min(number // len(PALETTE), len(DASHES) - 1)]
     if style.single_runs and len(group.runs) > 1:
         for run in group.runs:
             if metric in run.curves:
@@ -124,13 +134,14 @@ def _draw_group(axes: Axes, group: RunGroup, number: int, metric: str, style: Pl
                 axes.plot(steps, smoothed(steps, values, style.smooth), color=colour, lw=0.7, alpha=0.45)
     line = _line(group, metric)
     if line is None:
-        return
+        return []
     marker = "o" if len(line.steps) <= 16 else ""  # few points are seen as such
     values = smoothed(line.steps, line.values, style.smooth)
-    axes.plot(line.steps, values, color=colour, ls=dashes, lw=1.8, marker=marker, ms=3, label=f"{group.label} ({line.words})")
+    (drawn,) = axes.plot(line.steps, values, color=colour, ls=dashes, lw=1.8, marker=marker, ms=3, label=group.label)
     if line.low is not None and line.high is not None:
         low, high = (smoothed(line.steps, edge, style.smooth) for edge in (line.low, line.high))
         axes.fill_between(line.steps, low, high, color=colour, alpha=0.18, lw=0)
+    return [LegendEntry(drawn, group.label, line.words)]
 
 
 def _line(group: RunGroup, metric: str) -> Line | None:
@@ -153,14 +164,14 @@ def _single_line(run: RecordedRun, metric: str) -> Line:
     return Line(steps, values, values - std, values + std, "1 run, ± std over episodes")
 
 
-def _draw_training(axes: Axes, group: RunGroup, number: int, style: PlotStyle) -> None:
+def _draw_training(axes: Axes, group: RunGroup, number: int, style: PlotStyle) -> list[LegendEntry]:
     """What the exploring policy got meanwhile, thin: where it stays below, exploration is what is paid for."""
     band = group.band(TRAINING, num_resamples=1)
-    if band is not None:
-        values = smoothed(band.steps, band.iqm, style.smooth)
-        axes.plot(
-            band.steps, values, color=PALETTE[number % len(PALETTE)], lw=0.9, alpha=0.6, label="training, last 100 episodes"
-        )
+    if band is None:
+        return []
+    values = smoothed(band.steps, band.iqm, style.smooth)
+    (line,) = axes.plot(band.steps, values, color=PALETTE[number % len(PALETTE)], lw=0.9, alpha=0.6)
+    return [LegendEntry(line, "training, last 100 episodes")]
 
 
 def smoothed(steps: FloatArray, values: FloatArray, amount: float) -> FloatArray:
