@@ -1,6 +1,7 @@
 """What newcomers try: habits from other libraries and plain slips are answered with what to do."""
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 from rl_training import PPO, SAC
@@ -99,3 +100,12 @@ def test_help_is_a_word_too(capsys):
 def test_resume_says_that_a_run_keeps_its_settings(capsys):
     assert main(["resume", "--checkpoint", "runs/x", "learning_rate=1"]) == 2
     assert "a run keeps its settings" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("obs", "place"),
+    [([0.0, float("nan"), 0.0, 0.0], "number 1 is nan"), ([[0.0] * 4, [0, 0, 0, -1e300]], "number 3 of row 1 is -inf")],
+)
+def test_an_observation_that_is_not_finite_is_refused_with_its_place(agent, obs, place):
+    with np.errstate(over="ignore"), pytest.raises(ValueError, match=place):
+        agent.predict(obs)

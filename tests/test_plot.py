@@ -226,6 +226,20 @@ def test_what_makes_no_sense_is_refused(words: list[str], expected: str, tmp_pat
     assert not (tmp_path / "a.png").exists()
 
 
+def test_one_run_or_folder_gets_its_picture_inside_and_several_must_say_where(
+    tmp_path: Path, drawn: list[Figure], capsys: pytest.CaptureFixture[str]
+):
+    make_run(tmp_path, seed=1)
+    make_run(tmp_path, seed=2)
+    first, second = (str(path.parent) for path in sorted(tmp_path.glob("*/metrics.jsonl")))
+    assert main(["plot", first]) == main(["plot", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert f"curve={first}/learning_curve.png\n" in said
+    assert f"curve={tmp_path}/learning_curve.png\n" in said
+    assert main(["plot", first, second]) == 2
+    assert "--out: none is given for 2 runs" in capsys.readouterr().err
+
+
 def test_plots_and_the_report_have_the_same_colours():
     style = (REPOSITORY / "src" / "rl_training" / "assets" / "report" / "report.css").read_text()
     light = style.partition("@media")[0]

@@ -125,6 +125,18 @@ def test_a_policy_that_does_not_fit_is_refused_by_name(run: Callable[[str], Path
 # --- files that are no checkpoint
 
 
+def test_a_text_file_in_place_of_a_checkpoint_is_named_with_what_was_meant(
+    run: Callable[[str], Path], capsys: Capture, tmp_path: Path
+):
+    directory = run("ppo")
+    for name in ("config.yaml", "metrics.jsonl", "metadata.json"):
+        text = refused(capsys, "resume", directory / name)
+        assert f"{name}: is a text file, not a checkpoint; give the run directory, {directory}, or" in text
+    alone = tmp_path / "my run.yaml"
+    alone.write_text((directory / "config.yaml").read_text())
+    assert f"rl-training train --config '{alone}'" in refused(capsys, "resume", alone)
+
+
 def test_a_newer_format_a_false_claim_and_a_path_out_of_the_file_are_refused(run: Callable[[str], Path], capsys: Capture):
     path = newest(run("ppo"))
     raw = path.read_bytes()

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _CHUNK = 1 << 20
+_TEXT = frozenset(b"\t\n\r" + bytes(range(32, 127)))
 # a path of plain words; no word consists of dots alone
 _SAFE_NAME = re.compile(r"(?!\.+(/|$))[\w.~%-]+(/(?!\.+(/|$))[\w.~%-]+)*", re.ASCII)
 
@@ -136,6 +137,8 @@ class CheckpointFile:
         if length > min(size - 8, MAX_HEADER):
             if start.startswith((b"PK", b"\x80")):
                 raise self.error("is a zip or pickle file; such files can run code when loaded and are never read")
+            if all(byte in _TEXT for byte in start):  # as a length, eight letters are more than any disk holds
+                raise self.error("is a text file, not a checkpoint")
             raise self.error(f"is cut short or not a checkpoint: its header claims {length} bytes, the file has {size}")
         raw = start + self._read(8, length)
         header = self.parse(raw[8:])

@@ -46,7 +46,7 @@ def resolve_checkpoint(path: str | Path, *, parts: Iterable[str] | None = None) 
     error = _damage(path, parts)
     if error is not None:
         good = next((other for other in step_files(path.parent) if _damage(other, parts) is None), None)
-        raise CheckpointError(f"{error}. The newest good checkpoint beside it: {good}") if good else error
+        raise CheckpointError(f"{error}. The newest good checkpoint beside it: {good}" if good else f"{error}{_instead(path)}")
     return path
 
 
@@ -93,6 +93,14 @@ def _checkpoint_folder(directory: Path) -> Path:
 def _begin_again(config: Path) -> str:
     """A clause for a run that ended before its first checkpoint: begun anew it gives the same numbers."""
     return f"; begin again with: rl-training train --config {shlex.quote(str(config))}" if config.is_file() else ""
+
+
+def _instead(path: Path) -> str:
+    """A clause on what was probably meant by a file that is no checkpoint."""
+    if (path.parent / "checkpoints").is_dir():
+        return f"; give the run directory, {path.parent}, or a file below its checkpoints/"
+    is_config = path.suffix in (".yaml", ".yml")
+    return f"; begin a run with: rl-training train --config {shlex.quote(str(path))}" if is_config else ""
 
 
 def _near(path: Path) -> str:

@@ -11,6 +11,7 @@ import torch
 from rl_training.algorithms.base import Algorithm
 from rl_training.envs.pool import Evaluator
 from rl_training.envs.source import EnvSource
+from rl_training.envs.vector import all_finite
 from rl_training.errors import CheckpointError, MisfitError
 from rl_training.experiment.checkpoint import load_checkpoint, must_fit
 from rl_training.experiment.config import TrainConfig
@@ -34,6 +35,8 @@ class Policy:
         if array.ndim not in (1, 2) or array.shape[-1] != self.spec.obs_dim:
             possible = f"({self.spec.obs_dim},) or (batch, {self.spec.obs_dim})"
             raise ValueError(f"{self.spec.env_id} is observed as {possible}; this observation has shape {array.shape}")
+        if not all_finite(array):  # half a microsecond; a network would answer with an action as if nothing were wrong
+            raise ValueError(_not_finite(array, self.spec.env_id))
         single = array.ndim == 1
         rows = torch.from_numpy(array[None] if single else array)
         actions = self.algorithm.act(rows if self.device.type == "cpu" else rows.to(self.device), deterministic=deterministic)
@@ -58,6 +61,12 @@ class Policy:
             return evaluator(self.algorithm, num_episodes=self.config.eval_episodes if num_episodes is None else num_episodes)
         finally:
             evaluator.close()
+
+
+def _not_finite(array: np.ndarray, env_id: str) -> str:
+    first = tuple(int(index) for index in np.argwhere(~np.isfinite(array))[0])
+    place = f"number {first[-1]}" + (f" of row {first[0]}" if len(first) > 1 else "")
+    return f"this observation of {env_id} is not finite: {place} is {array[first]}; counted from 0"
 
 
 def load_policy(path: str | Path, *, device: str = "auto") -> Policy:

@@ -3,20 +3,22 @@
 Runs that differ in their seed alone are one curve: the interquartile mean over them with its 95 % interval. A run that is
 alone is drawn with the standard deviation over the episodes of each evaluation and, where nothing else is in the panel,
 with the return of training episodes as a thin line. There is a panel for each task and metric; a folder stands for all
-runs in it. The ending of --out decides the format: png, svg or pdf. A run that is still going can be drawn too.
+runs in it. The ending of --out decides the format: png, svg or pdf; without it, one RUN gets a learning_curve.png inside.
+A run that is still going can be drawn too.
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from rl_training.cli.parser import Parser
 from rl_training.cli.tables import say
 from rl_training.errors import ConfigError
 
-USAGE = "rl-training plot RUN [RUN ...] --out FILE [options]"
+USAGE = "rl-training plot RUN [RUN ...] [--out FILE] [options]"
 EXAMPLES = """\
-  rl-training plot runs/ppo__CartPole-v1__seed1__20260101-120000 --out curve.png
+  rl-training plot runs/ppo__CartPole-v1__seed1__20260101-120000
   rl-training plot runs --out all.pdf --size 6x3.5 --smooth 0.2
   rl-training plot runs --metric eval_return_mean --metric approx_kl --single-runs --out kl.svg"""
 
@@ -24,7 +26,7 @@ EXAMPLES = """\
 def add_arguments(parser: Parser) -> None:
     """Which runs, what of them, how and where to."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="a run directory, or a folder that holds some")
-    parser.add_argument("--out", required=True, metavar="FILE", help="the picture: .png, .svg or .pdf")
+    parser.add_argument("--out", metavar="FILE", help="the picture: .png, .svg or .pdf (default: RUN/learning_curve.png)")
     parser.add_argument(
         "--metric",
         action="append",
@@ -55,11 +57,14 @@ def run(args: argparse.Namespace) -> int:
 
     groups = group_runs([read_run(directory) for directory in find_runs(args.runs)], args.group_by)
     style = PlotStyle(args.smooth, args.single_runs, args.log, args.title, size, args.dpi)
-    say(f"curve={draw_curves(groups, args.out, args.metric, style)}")
+    out = args.out or Path(args.runs[0]) / "learning_curve.png"
+    say(f"curve={draw_curves(groups, out, args.metric, style)}")
     return 0
 
 
 def _check(args: argparse.Namespace) -> tuple[float, float] | None:
+    if args.out is None and len(args.runs) > 1:
+        raise ConfigError(f"--out: none is given for {len(args.runs)} runs in one picture; possible: a .png, .svg or .pdf file")
     if not 0 <= args.smooth <= 1:
         raise ConfigError(f"--smooth: given {args.smooth:g}; possible: 0 to 1")
     if not 20 <= args.dpi <= 2400:
