@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,12 +14,13 @@ import pytest
 import torch
 
 from rl_training.envs.source import EnvSource
-from rl_training.errors import ConfigError, MissingExtraError, RLTrainingError
+from rl_training.errors import ConfigError, EnvError, MissingExtraError, RLTrainingError
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.models.mlp_ars import MemberPolicies, MLPARSModel
 from rl_training.runtime import ray_cluster
 from rl_training.runtime.evolution import EvolutionLoop, Outcome, make_loop
 from rl_training.runtime.population import Fitness
+from rl_training.runtime.ray_population import RayPopulation, Traffic, Worker
 from rl_training.runtime.ray_worker import PopulationWorker, state_of
 from small_runs import small_config, train
 
@@ -65,6 +68,64 @@ def test_a_worker_that_is_elsewhere_says_so_and_the_state_brings_it_back():
     assert worker.evaluate(0, 4, digest) is None
     assert worker.evaluate(0, 4, digest, state=state_of(loop.algorithm, loop)) is not None
     assert worker.evaluate(0, 4, digest + 1) is None
+
+
+def test_a_worker_that_followed_an_update_the_learner_took_back_asks_for_its_state():
+    loop, worker = learner("openai_es")
+    before = loop.algorithm.state_dict()
+    before = {**before, "model": {name: value.clone() for name, value in before["model"].items()}}
+    generation_evaluated(loop, worker, state=state_of(loop.algorithm, loop))
+    outcome = Outcome(np.array([[1.0, 2.0]] * 4), np.zeros((2, worker.spec.obs_dim)), 8, 2.0, math.inf)
+    loop.follow(outcome)
+    loop.algorithm.load_state_dict(before)  # on_nan: skip
+    digest = loop.generation().digest()
+    assert worker.evaluate(0, 4, digest, outcome=outcome.pack()) is None
+    assert worker.evaluate(0, 4, digest, state=state_of(loop.algorithm, loop)) is not None
+
+
+class FewWords:
+    """Ray as far as a population that sends states needs it; workers answer at once."""
+
+    def __init__(self) -> None:
+        self.puts: list[Any] = []
+
+    def put(self, state: Any) -> int:
+        self.puts.append(state)
+        return len(self.puts)
+
+    def wait(self, references: list[Any], **_: Any) -> tuple[list[Any], list[Any]]:
+        return references[:1], references[1:]
+
+
+def population_of(count: int, loop: EvolutionLoop, monkeypatch: pytest.MonkeyPatch) -> tuple[RayPopulation, list[Any]]:
+    """One whose workers have begun; what they are asked is noted, and they never come to the learner's parameters."""
+    asked: list[Any] = []
+
+    def answer(*words: Any) -> str:
+        asked.append(words)
+        return f"answer {len(asked)}"
+
+    actor = SimpleNamespace(evaluate=SimpleNamespace(remote=answer))
+    population = object.__new__(RayPopulation)
+    population._ray, population._loop, population.num_workers = FewWords(), loop, count
+    population._workers = [Worker(actor, None, ready=True) for _ in range(count)]
+    population._state_there, population._said, population.traffic = None, set(), Traffic()
+    monkeypatch.setattr(population._ray, "get", lambda reference: None, raising=False)
+    monkeypatch.setattr(population._ray, "exceptions", ray_errors(), raising=False)
+    return population, asked
+
+
+def ray_errors() -> Any:
+    return SimpleNamespace(RayActorError=OSError, WorkerCrashedError=OSError, RayTaskError=OSError)
+
+
+def test_a_state_is_put_there_once_and_one_that_does_not_help_is_an_error(monkeypatch: pytest.MonkeyPatch):
+    loop, _ = learner("openai_es")
+    population, asked = population_of(4, loop, monkeypatch)
+    with pytest.raises(EnvError, match=r"generation 0 comes to others .*the same versions as here"):
+        population.evaluate(loop.generation(), range(4))
+    assert len(population._ray.puts) == 1
+    assert [state for *_, state in asked] == [1] * 4
 
 
 def test_what_goes_through_the_network_comes_out_as_it_was():

@@ -14,7 +14,7 @@ import pytest
 from conftest import REPOSITORY
 from rl_training import PPO
 from rl_training.cli import main
-from rl_training.errors import ConfigError, MissingExtraError
+from rl_training.errors import ConfigError, MissingExtraError, RLTrainingError
 from rl_training.experiment import BatchingSink, MetricsSink, RunLogger
 from rl_training.experiment.sinks import Row, make_sinks
 from rl_training.experiment.suite_jobs import fingerprint
@@ -100,6 +100,20 @@ def test_a_sink_that_fails_is_told_once_and_the_run_goes_on(tmp_path: Path, capl
     assert broken.calls == 1
     assert caplog.text.count("Broken: failed in log_metrics and gets no more metrics: RuntimeError: no ink") == 1
     assert len(notebook.rows) == len(history(result.run_dir)) > 2
+
+
+class Unreachable(MetricsSink):
+    def open(self, run_dir: Path, config: Mapping[str, Any]) -> None:
+        raise RLTrainingError("nobody answers")
+
+
+def test_a_sink_that_cannot_begin_ends_those_that_have_begun_and_leaves_no_file_open(tmp_path: Path):
+    before, after = Notebook(), Notebook()
+    with pytest.raises(RLTrainingError, match="nobody answers"):
+        PPO(small_config("ppo", tmp_path)).learn(sinks=[before, Unreachable(), after])
+    assert [event.split()[0] for event in before.events] == ["open", "close"]
+    assert after.events == []
+    assert not [handle for handle in Path("/proc/self/fd").iterdir() if tmp_path in handle.resolve().parents]
 
 
 def test_rows_are_written_together_in_their_order(tmp_path: Path):

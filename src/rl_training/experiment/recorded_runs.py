@@ -127,7 +127,7 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def _runs_at(path: Path) -> list[Path]:
-    runs = sorted(_walk(path))
+    runs = sorted(_walk(path)) if path.is_dir() else []  # os.walk raises at a NUL in a name
     if not runs:
         what = "holds no run (no metrics.jsonl)" if path.is_dir() else "there is no such folder"
         raise ConfigError(f"{path}: {what}; give the run directory that `train` prints as run_dir=")

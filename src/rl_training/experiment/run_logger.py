@@ -40,8 +40,12 @@ class RunLogger:
             raise RLTrainingError(f"{self.path}: cannot be written: {reason(error)}") from error
         self.num_lines = 0
         self._size = 0
-        self._truncate(None)  # a line torn by a kill would swallow the next one
-        self._sinks.open(self.path.parent, config or {})
+        try:
+            self._truncate(None)  # a line torn by a kill would swallow the next one
+            self._sinks.open(self.path.parent, config or {})
+        except BaseException:
+            self._file.close()
+            raise
 
     def log_metrics(self, metrics: Mapping[str, Any], *, step: int) -> None:
         """Append `{"step": n, "metrics": {...}}`; numbers may be 0-d tensors or numpy's, what is not finite becomes null."""

@@ -95,8 +95,13 @@ class SinkGroup:
 
     def open(self, run_dir: Path, config: Mapping[str, Any]) -> None:
         """An error here is raised: nothing is lost yet, and the user can put it right."""
-        for sink in self._sinks:
-            sink.open(run_dir, config)
+        for count, sink in enumerate(self._sinks):
+            try:
+                sink.open(run_dir, config)
+            except BaseException:  # noqa: PERF203 (opened once a run)
+                self._sinks = self._sinks[:count]
+                self.close()
+                raise
 
     def log_metrics(self, metrics: Mapping[str, Any], *, step: int) -> None:
         self._each("log_metrics", metrics, step=step)

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 START_SECONDS = 60.0  # for the first worker to begin: it imports torch and makes its environments
 LATE_SECONDS = 10.0  # that others may begin after the first, before the work does
+SAME_HERE = "every machine of the cluster needs this package, its environments and the same versions as here"
 MOST_LOSSES = 3  # workers lost with the same share, after which it is the share that is to blame
 
 
@@ -48,6 +49,7 @@ class Worker:
     share: Share | None = None
     ready: bool = False
     at: int | None = None  # the generation it stands at; None where it must be given the learner's state
+    had_state: int | None = None  # the generation whose state it was given last
 
 
 class Traffic(NamedTuple):
@@ -74,6 +76,7 @@ class RayPopulation:
         self._loop: EvolutionLoop | None = None
         self._workers: list[Worker] = []
         self._said: set[str] = set()
+        self._state_there: tuple[int, Any, int] | None = None  # generation, reference and bytes of the state last put there
         env = _recipe(source)
         most = options.num_directions
         wanted = min(most, config.ray_workers or max(1, num_processors() // config.threads))
@@ -125,9 +128,7 @@ class RayPopulation:
                         raise _deadly(share, losses[share], answer)
                     waiting.appendleft(share)
                 elif answer is None:
-                    self._say_once("a worker does not come to the learner's parameters by itself: they are sent to it")
-                    worker.at = None
-                    self._ask(worker, share, digest)
+                    self._send_state(worker, share, digest)
                 elif isinstance(answer, str):
                     raise EnvError(answer)
                 else:
@@ -142,13 +143,21 @@ class RayPopulation:
         self._workers.clear()
         self._connection.close()
 
+    def _send_state(self, worker: Worker, share: Share, digest: int) -> None:
+        """To one that does not stand where the learner stands; where that has not helped, nothing will."""
+        if worker.had_state == share.generation:
+            raise EnvError(f"a Ray worker given the parameters of generation {share.generation} comes to others ({SAME_HERE})")
+        self._say_once("a worker does not come to the learner's parameters by itself: they are sent to it")
+        worker.at = None
+        self._ask(worker, share, digest)
+
     def _ask(self, worker: Worker, share: Share, digest: int) -> None:
         assert self._loop is not None
         outcome = state = None
         if worker.at == share.generation - 1 and self._loop.outcome is not None:
             outcome = self._loop.outcome.pack()
         elif worker.at != share.generation:
-            state = self._state(share.generation)
+            state, worker.had_state = self._state(share.generation), share.generation
         size = 4 * 8 + (len(outcome) if outcome is not None else 0)
         self.traffic = self.traffic._replace(sent=self.traffic.sent + size)
         worker.share, worker.at = share, share.generation
@@ -160,10 +169,12 @@ class RayPopulation:
 
         assert self._loop is not None
         assert self._loop.number == number
-        state = state_of(self._loop.algorithm, self._loop)
-        size = _nbytes(state)
+        if self._state_there is None or self._state_there[0] != number:
+            state = state_of(self._loop.algorithm, self._loop)
+            self._state_there = number, self._ray.put(state), _nbytes(state)
+        _, reference, size = self._state_there
         self.traffic = self.traffic._replace(sent=self.traffic.sent + size, states=self.traffic.states + size)
-        return self._ray.put(state)
+        return reference
 
     def _answers(self, timeout: float = START_SECONDS) -> list[tuple[Worker, Any]]:
         """What workers have said, at least one unless the time is over; for one that was lost, the reason."""
@@ -247,8 +258,7 @@ def _deadly(share: Share, count: int, error: BaseException) -> EnvError:
 
 
 def _cannot_work(error: BaseException) -> str:
-    advice = "every machine of the cluster needs this package, its environments and the same versions as here"
-    return f"a Ray worker cannot work: {_last_words(error)}\n({advice})"
+    return f"a Ray worker cannot work: {_last_words(error)}\n({SAME_HERE})"
 
 
 def _last_words(error: BaseException) -> str:

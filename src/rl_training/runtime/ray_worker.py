@@ -10,7 +10,7 @@ import torch
 
 from rl_training.envs.population import PopulationEnvs
 from rl_training.envs.source import EnvSource
-from rl_training.errors import EnvError
+from rl_training.errors import EnvError, NumericsError
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.metadata import numeric_environment
 from rl_training.experiment.registry import get_algorithm_spec
@@ -64,7 +64,10 @@ class PopulationWorker:
             self.loop.load_state_dict(state["loop"])
         if outcome is not None:
             self.loop.follow(Outcome.unpack(outcome, obs_dim=self.spec.obs_dim))
-        generation = self.loop.generation()
+        try:
+            generation = self.loop.generation()
+        except NumericsError:  # an update the learner has taken back, as `on_nan: skip` does
+            return None
         if generation.digest() != digest:
             return None
         try:

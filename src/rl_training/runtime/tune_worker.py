@@ -75,14 +75,15 @@ def run_trial(trial: Trial, plan: TunePlan, values: dict[str, Any]) -> float | N
         curve = Curve(trial, offset=index * config.total_timesteps, told=told)
         origin = trial.user_attrs.get("continues", trial.number)
         result = train_or_resume(config, f"trial{origin:04d}", curve)
-        _drop_checkpoints(result)
         if curve.pruned:
+            _drop_checkpoints(result)
             return None
         score = float(result.metrics[METRIC])
         if not math.isfinite(score):
             raise NumericsError(f"{METRIC} is {score}")
         scores.append(score)
         trial.set_user_attr("scores", scores)
+        _drop_checkpoints(result)  # not before: a process that dies in between would have to train this seed again
     return sum(scores) / len(scores)
 
 
