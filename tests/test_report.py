@@ -17,10 +17,10 @@ from rl_training.cli import main
 from rl_training.cli.report_server import ReportServer, ReportSource
 from rl_training.errors import ConfigError
 from rl_training.experiment.lock import RunLock, is_locked
-from rl_training.experiment.markup import Markup, element
+from rl_training.experiment.markup import Markup, breakable, element
 from rl_training.experiment.recorded_runs import find_runs, read_run
 from rl_training.experiment.report_data import BAND_POINTS, report_data, to_json
-from rl_training.experiment.report_page import report_html
+from rl_training.experiment.report_page import default_title, report_html
 from rl_training.experiment.report_tables import report_sections
 from rl_training.experiment.run_groups import RunGroup, comparisons, differing_settings, group_runs, thinned
 from rl_training.experiment.statistics import aggregate_curves, summarize
@@ -94,6 +94,8 @@ def test_benchs_own_evaluation_is_the_result_as_long_as_it_is_of_the_last_step(t
     assert read_run(run).final_return == 321.5
     (run / "result.json").write_text('{"return_mean": 321.5, "steps": 2000}')
     assert read_run(run).final_return == 500
+    (run / "result.json").write_text('{"return_mean": 521.5, "steps": 3000}')
+    assert (read_run(run).final_return, read_run(run).best_return) == (521.5, 521.5)
 
 
 def test_a_run_without_a_readable_config_goes_by_its_name(tmp_path: Path):
@@ -184,7 +186,7 @@ def test_two_hundred_runs_make_a_page_of_a_few_megabytes(tmp_path: Path, monkeyp
     monkeypatch.setattr("rl_training.experiment.report_data.NUM_RESAMPLES", {})
     monkeypatch.setattr("rl_training.experiment.report_data.OTHER_RESAMPLES", 10)  # the size does not depend on it
     for number in range(200):
-        make_run(tmp_path, seed=number % 10, suffix=str(number // 10), gamma=0.9 + 0.001 * (number // 10), points=250)
+        make_run(tmp_path, seed=number % 10, suffix=str(number // 10), gamma=0.9 + 0.001 * (number // 10), points=160)
     page = report_html(read_groups(tmp_path), title="many")
     assert len(page) < 4_500_000
     data = data_of(page)
@@ -209,6 +211,42 @@ def test_the_page_holds_the_numbers(tmp_path: Path):
     assert "algo_kwargs.gae_lambda" in sections["settings"]
 
 
+def test_what_all_runs_share_is_said_once_and_the_rest_side_by_side(tmp_path: Path):
+    for seed, commit in ((1, "aaaa"), (2, "bbbb"), (3, "bbbb")):
+        run = make_run(tmp_path, seed=seed)
+        metadata = json.loads((run / "metadata.json").read_text())
+        (run / "metadata.json").write_text(json.dumps(metadata | {"git": {"commit": commit}}))
+    shown = report_sections(read_groups(tmp_path))["software"]
+    assert shown.count("2.9.0") == 1  # torch
+    common, differing = shown.split("<table>")[1:]
+    assert "commit" not in common
+    assert re.findall(r"<td>(.*?)</td>", differing) == ["commit", "aaaa", "bbbb"]
+    assert "2 runs" in differing
+
+
+def test_a_page_is_called_by_what_was_trained_on_what(tmp_path: Path):
+    for algo in ("ppo", "ppg"):
+        make_run(tmp_path, algo=algo)
+    assert default_title(read_groups(tmp_path)) == "ppg, ppo on CartPole-v1"
+    for number in range(4):
+        make_run(tmp_path, algo=f"own{number}", env_id=f"Own{number}-v0")
+    assert default_title(read_groups(tmp_path)) == "6 algorithms on 5 tasks"
+
+
+def test_the_column_of_tags_is_there_when_there_are_some(tmp_path: Path):
+    make_run(tmp_path / "a", tags=["mine"])
+    make_run(tmp_path / "b")
+    with_tags, without = (report_sections(read_groups(tmp_path / name))["every-run"] for name in ("a", "b"))
+    assert "<th>tags</th>" in with_tags
+    assert "tags" not in without
+
+
+def test_long_names_break_between_words_and_stay_escaped():
+    assert breakable("ppo a_b=1,c=2/3") == "ppo a_b=<wbr>1,<wbr>c=<wbr>2/<wbr>3"
+    assert breakable("ppo__Cart__seed1") == "ppo__<wbr>Cart__<wbr>seed1"
+    assert breakable("<b>=<i>&") == "&lt;b&gt;=<wbr>&lt;i&gt;&amp;"
+
+
 def test_a_run_never_evaluated_and_one_just_begun_are_on_the_page(tmp_path: Path):
     make_run(tmp_path, evaluated=False)
     empty = make_run(tmp_path, algo="sac", env_id="Pendulum-v1")
@@ -220,7 +258,7 @@ def test_a_run_never_evaluated_and_one_just_begun_are_on_the_page(tmp_path: Path
     data = report_data(groups)
     assert "episode_return" in data["groups"][0]["bands"]
     assert data["groups"][1]["bands"] == {}
-    assert "sac__Pendulum-v1__seed1__test" in report_sections(groups)["every-run"]
+    assert "sac__Pendulum-v1__seed1__test" in report_sections(groups)["every-run"].replace("<wbr>", "")
 
 
 def test_recordings_are_put_into_the_page_unless_they_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -273,7 +311,7 @@ def test_the_command_writes_the_page_and_says_where(tmp_path: Path, capsys: pyte
     out = tmp_path / "new" / "report.html"
     assert main(["report", str(tmp_path / "runs"), "--out", str(out)]) == 0
     assert capsys.readouterr().out == f"report={out}\n"
-    assert "<title>runs</title>" in out.read_text()
+    assert "<title>ppo on CartPole-v1</title>" in out.read_text()
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,47 @@ def test_curves_are_drawn_within_the_screen(page: Page, width: int):
     assert small == 0  # a finger can hit them
 
 
+OUTSIDE = """[...document.querySelectorAll('.panel svg')].flatMap((svg) => {
+  const frame = svg.getBoundingClientRect();
+  const texts = [...svg.querySelectorAll('text')].map((one) => [one.textContent, one.getBoundingClientRect()]);
+  const over = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+  const cut = texts.filter(([, box]) => box.left < frame.left || box.right > frame.right || box.bottom > frame.bottom);
+  const pairs = texts.flatMap(([a, one], i) => (
+    texts.slice(i + 1).filter(([, other]) => over(one, other)).map(([b]) => `${a} on ${b}`)));
+  return [...cut.map(([text]) => `${text} is cut off`), ...pairs];
+})"""
+
+
+@WIDTHS
+def test_ticks_and_labels_are_whole_and_clear_of_each_other(page: Page, width: int):
+    for metric in ("eval_return_mean", "episode_return", "loss"):
+        set_value(page, "#metric", metric, "change")
+        assert page.ask(OUTSIDE) == []
+
+
+@pytest.fixture(scope="module")
+def two_hundred(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("many")
+    for number in range(200):
+        make_run(folder, seed=number % 10, suffix=str(number // 10), gamma=0.9 + 0.001 * (number // 10), points=4)
+    assert main(["report", str(folder), "--out", str(folder / "all.html")]) == 0
+    return (folder / "all.html").as_uri()
+
+
+@WIDTHS
+def test_two_hundred_runs_are_drawn_and_can_be_searched(browser: Browser, width: int, two_hundred: str):
+    page = browser.open(two_hundred, width=width)
+    assert len(curves(page)) == 20
+    page.click("#show-runs")
+    assert len(curves(page)) == 220
+    page.click("summary")
+    set_value(page, "#filter", "seed3", "input")
+    assert page.ask("[...document.querySelectorAll('#runs label')].filter((one) => one.offsetHeight).length") == 20
+    assert page.ask("document.documentElement.scrollWidth") <= width
+    assert page.errors() == []
+    page.close()
+
+
 @WIDTHS
 def test_pointing_at_a_curve_tells_its_value(page: Page, width: int):
     assert page.ask("document.querySelector('.tip').hidden")

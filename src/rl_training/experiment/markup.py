@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 
 
@@ -23,6 +24,11 @@ def element(tag: str, *children: str | Iterable[str], **attributes: str | int | 
     return Markup(f"<{tag}{named}>" if tag == "img" else f"<{tag}{named}>{inside}</{tag}>")
 
 
+def breakable(text: str) -> Markup:
+    """A long name that may go on in the next line after `=`, `/`, `,` and `__`, rather than in the middle of a word."""
+    return Markup(re.sub(r"(?<=[=/,])(?=[^\s=/,])|(?<=__)(?=[^_])", "<wbr>", html.escape(text)))
+
+
 def table(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[int] = (), wrapped: Iterable[int] = ()
 ) -> Markup:
@@ -30,8 +36,15 @@ def table(
     right, broken = set(numbers), set(wrapped)
     classes = ["num" if i in right else "wrap" if i in broken else None for i in range(len(header))]
     head = element("tr", [element("th", name, class_=classes[i]) for i, name in enumerate(header)])
-    body = [element("tr", [element("td", cell, class_=classes[i]) for i, cell in enumerate(row)]) for row in rows]
+    body = [
+        element("tr", [element("td", _soft(cell) if i in broken else cell, class_=classes[i]) for i, cell in enumerate(row)])
+        for row in rows
+    ]
     return element("div", element("table", element("thead", head), element("tbody", body)), class_="scroll", tabindex=0)
+
+
+def _soft(cell: str) -> str:
+    return cell if isinstance(cell, Markup) else breakable(cell)
 
 
 def _flat(children: Iterable[str | Iterable[str]]) -> Iterable[str]:

@@ -101,8 +101,10 @@ class RecordedRun:
 
     @property
     def best_return(self) -> float | None:
+        """Of any evaluation, the one of the last policy included."""
         curve = self.curves.get(RETURN)
-        return max(curve.returns) if curve else None
+        found = [*(curve.returns if curve else ()), *([] if self.final_return is None else [self.final_return])]
+        return max(found, default=None)
 
     @property
     def videos(self) -> list[Path]:

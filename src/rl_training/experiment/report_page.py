@@ -34,6 +34,16 @@ def report_html(groups: Sequence[RunGroup], *, title: str, live_seconds: float |
     )
 
 
+def default_title(groups: Sequence[RunGroup]) -> str:
+    """What was trained on what, by name while the names are few: `ppg, ppo on CartPole-v1`."""
+    algos, tasks = (list(dict.fromkeys(names)) for names in zip(*((group.algo, group.task) for group in groups), strict=True))
+    return f"{_listed(algos, 'algorithms', most=4)} on {_listed(tasks, 'tasks', most=3)}"
+
+
+def _listed(names: Sequence[str], noun: str, *, most: int) -> str:
+    return ", ".join(names) if len(names) <= most else f"{len(names)} {noun}"
+
+
 def live_json(groups: Sequence[RunGroup]) -> str:
     """What changes on the page while training goes on."""
     news: dict[str, Any] = {"sections": report_sections(groups), "data": report_data(groups)}

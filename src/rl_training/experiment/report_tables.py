@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from rl_training.experiment.markup import Markup, element, table
+from rl_training.experiment.markup import Markup, breakable, element, table
 from rl_training.experiment.recorded_runs import VIDEO_TYPES, RecordedRun
 from rl_training.experiment.result_tables import comparison_row, result_row, score
 from rl_training.experiment.run_groups import RunGroup, comparisons, differing_settings, setting_text, settings_but_seed
 
 MAX_VIDEO_BYTES = 12_000_000  # in one report; a phone has to open it
 MAX_SETTINGS_COLUMNS = 6
+MAX_UNBROKEN = 20  # letters of a value that stay in one line
 NONE = "–"
 INTERVAL = (
     "Interquartile mean (IQM) over runs of the last policy's mean return, with a 95 % stratified bootstrap interval. "
@@ -75,7 +76,7 @@ def _result_cells(
     known = [speed for speed in speeds if speed is not None]
     alone = summary["n"] == 1
     return [
-        Markup(f"{key_mark(groups, group.label)} {element('span', group.label)}"),
+        Markup(f"{key_mark(groups, group.label)} {element('span', breakable(group.label))}"),
         task,
         element("strong", score(summary["iqm"]) if alone else interval),
         _dots(entry, [other for _, other in entries if other["task"] == entry["task"]], key_mark(groups, group.label)),
@@ -123,7 +124,8 @@ def _settings(groups: Sequence[RunGroup]) -> Markup:
         shown = table(("setting", *titles), rows, wrapped=range(1, len(titles) + 1))
     else:
         rows = [[title, *row] for title, row in zip(titles, values, strict=True)]
-        shown = table(("group", *short), rows, wrapped=(0,))
+        long = [i for i in range(1, len(short) + 1) if max(len(row[i]) for row in rows) > MAX_UNBROKEN]
+        shown = table(("group", *short), rows, wrapped=(0, *long))
     whole = [_all_settings(title, group.runs[0]) for title, group in zip(titles, groups, strict=True)]
     return Markup(
         element("h2", "Settings that differ")
@@ -145,8 +147,10 @@ def _all_settings(title: str, run: RecordedRun) -> Markup:
 def _runs(groups: Sequence[RunGroup]) -> Markup:
     if not groups:
         return Markup("")
-    header = ("run", "state", "steps", "last return", "best return", "minutes", "steps/s", "tags")
+    header: Sequence[str] = ("run", "state", "steps", "last return", "best return", "minutes", "steps/s", "tags")
     rows = [_run_cells(groups, group, run) for group in groups for run in group.runs]
+    if not any(row[-1] for row in rows):  # no tags
+        header, rows = header[:-1], [row[:-1] for row in rows]
     shown = table(header, rows, numbers=(2, 3, 4, 5, 6), wrapped=(0,))
     return Markup(element("h2", "Every run") + shown)
 
@@ -160,21 +164,33 @@ def _run_cells(groups: Sequence[RunGroup], group: RunGroup, run: RecordedRun) ->
     speed_text = f"{speed:,.0f}" if speed else NONE
     mark = key_mark(groups, group.label)
     minutes = f"{run.seconds / 60:.1f}"
-    return [Markup(f"{mark} {element('code', run.name)}"), state, steps, *returns, minutes, speed_text, ", ".join(run.tags)]
+    return [
+        Markup(f"{mark} {element('code', breakable(run.name))}"),
+        state,
+        steps,
+        *returns,
+        minutes,
+        speed_text,
+        ", ".join(run.tags),
+    ]
 
 
 def _software(groups: Sequence[RunGroup]) -> Markup:
-    """One row per set of versions and machine, with the runs that were made there."""
+    """What all runs were made with, and what only some were: a column for each combination."""
     found: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for run in (run for group in groups for run in group.runs):
         found.setdefault(tuple(_made_with(run.metadata).items()), []).append(run.name)
     if not found:
         return Markup("")
-    names = list(dict.fromkeys(name for facts in found for name, _ in facts))
     columns = [dict(facts) for facts in found]
-    titles = [f"{len(runs)} runs" if len(runs) > 1 else runs[0] for runs in found.values()]
-    shown = table(("", *titles), [[name, *(facts.get(name, NONE) for facts in columns)] for name in names])
-    return Markup(element("h2", "Versions and machines") + shown)
+    names = list(dict.fromkeys(name for facts in columns for name in facts))
+    common = [name for name in names if len({facts.get(name) for facts in columns}) == 1]
+    parts = [element("h2", "Versions and machines"), table(("", "all runs"), [(name, columns[0][name]) for name in common])]
+    if len(common) < len(names):
+        titles = [f"{len(runs)} runs" if len(runs) > 1 else breakable(runs[0]) for runs in found.values()]
+        rows = [[name, *(facts.get(name, NONE) for facts in columns)] for name in names if name not in common]
+        parts.append(table(("", *titles), rows))
+    return Markup("".join(parts if common else [parts[0], *parts[2:]]))
 
 
 def _made_with(metadata: Mapping[str, Any]) -> dict[str, str]:

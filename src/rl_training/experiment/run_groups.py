@@ -14,6 +14,7 @@ from rl_training.errors import ConfigError
 from rl_training.experiment.recorded_runs import RETURN, RecordedRun
 from rl_training.experiment.results import compare, rounded
 from rl_training.experiment.statistics import CurveBand, aggregate_curves, common_grid, interquartile_mean, summarize
+from rl_training.experiment.suite_jobs import WITHOUT_EFFECT
 
 GroupBy = Literal["settings", "algorithm", "run"]
 GROUP_BY: tuple[GroupBy, ...] = ("settings", "algorithm", "run")
@@ -156,8 +157,7 @@ def setting_text(value: Any) -> str:
 
 def settings_but_seed(run: RecordedRun) -> Mapping[str, Any]:
     """What decides a run's numbers, but for chance."""
-    left_out = ("seed", "output_dir", "tags", "benchmark", "checkpoint_interval", "keep_checkpoints")
-    return {name: value for name, value in run.settings.items() if name not in left_out}
+    return {name: value for name, value in run.settings.items() if name != "seed" and name not in WITHOUT_EFFECT}
 
 
 def _settings_key(run: RecordedRun) -> str:

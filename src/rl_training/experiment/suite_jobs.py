@@ -18,7 +18,7 @@ from rl_training.experiment.yaml_loader import load_config_file
 
 SUFFIX = "bench"
 # what cannot change a number in the results
-_WITHOUT_EFFECT = (
+WITHOUT_EFFECT = (
     *("sinks", "sink_kwargs", "output_dir", "tags", "benchmark", "checkpoint_interval", "keep_checkpoints"),
     *("ray_address", "ray_workers"),
 )
@@ -109,7 +109,7 @@ def run_name(config: TrainConfig, suffix: str) -> str:
 def fingerprint(config: TrainConfig) -> str:
     """Equal for two configurations that make the same run."""
     values = config.resolved().to_dict()
-    kept = {name: value for name, value in values.items() if name not in _WITHOUT_EFFECT}
+    kept = {name: value for name, value in values.items() if name not in WITHOUT_EFFECT}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -135,7 +135,7 @@ def flat_settings(config: TrainConfig) -> dict[str, Any]:
     """Every setting that can change a number, defaults written out, the algorithm's as `algo_kwargs.name`."""
     values = config.resolved().to_dict()
     inner = {f"algo_kwargs.{name}": value for name, value in values.pop("algo_kwargs").items()}
-    return {name: value for name, value in (values | inner).items() if name not in _WITHOUT_EFFECT}
+    return {name: value for name, value in (values | inner).items() if name not in WITHOUT_EFFECT}
 
 
 def _fingerprint_in(run_dir: Path) -> str | None:

@@ -44,8 +44,8 @@ class Panel {
     const [low, high] = this.heights(from, to);
     this.isLog = this.log && low > 0;
     const ticks = this.isLog ? logTicks(low, high) : niceTicks(low, high, Math.round(height / 60));
-    const left = 26 + 7 * Math.max(...ticks.map((value) => shortNumber(value).length), 2);
-    const box = { left, right: width - 12, top: 10, bottom: height - 42 };
+    const left = 26 + 8 * Math.max(...ticks.map((value) => shortNumber(value).length), 2);
+    const box = { left, right: width - 20, top: 10, bottom: height - 42 };
     const place = this.isLog ? Math.log : (value) => value;
     const [bottom, top] = [place(low), place(high)];
     this.view = { width, height, box, from, to, low, high, ticks };
@@ -145,7 +145,7 @@ class Panel {
       if (touches.has(event.pointerId)) touches.set(event.pointerId, at(event));
       if (pinch && touches.size === 2) this.stretch(pinch, [...touches.values()]);
       else if (start !== null && Math.abs(at(event) - start) > 6) this.select(start, at(event));
-      else this.point(this.toStep(at(event)), event.clientY - svg.getBoundingClientRect().top);
+      else this.point(this.toStep(this.within(at(event))), event.clientY - svg.getBoundingClientRect().top);
     });
     const end = (event) => {
       touches.delete(event.pointerId);
@@ -165,6 +165,12 @@ class Panel {
       event.preventDefault();
       this.zoomAround(this.toStep(at(event)), event.deltaY > 0 ? 1.25 : 0.8);
     }, { passive: false });
+  }
+
+  // the first and the last point can be pointed at from just beside the axes
+  within(pixel) {
+    const { left, right } = this.view.box;
+    return Math.abs(pixel - left) < 8 ? Math.max(left, pixel) : Math.min(right, pixel);
   }
 
   key(event) {

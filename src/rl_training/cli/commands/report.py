@@ -28,7 +28,7 @@ def add_arguments(parser: Parser) -> None:
     """Which runs, where to, and how they are put together."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="a run directory, or a folder that holds some")
     parser.add_argument("--out", metavar="FILE", help="the page; with --watch it is written when watching ends")
-    parser.add_argument("--title", metavar="TEXT", help="the page's heading (default: what was given as RUN)")
+    parser.add_argument("--title", metavar="TEXT", help="the page's heading (default: algorithms and tasks)")
     parser.add_argument(
         "--group-by",
         default="settings",
@@ -45,11 +45,10 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the page, or serve it."""
     _check(args)
-    title = args.title or _title(args.runs)
     if args.watch:
-        _watch(args, title)
+        _watch(args)
     if args.out is not None:
-        say(f"report={_write(args, title)}")
+        say(f"report={_write(args)}")
     return 0
 
 
@@ -65,28 +64,23 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError(f"--refresh: given {args.refresh:g}; possible: 0.2 to 3600 seconds")
 
 
-def _title(runs: list[str]) -> str:
-    names = [Path(run).resolve().name for run in runs]
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-
-
-def _write(args: argparse.Namespace, title: str) -> Path:
+def _write(args: argparse.Namespace) -> Path:
     from rl_training.experiment.files import reason, write_text
     from rl_training.experiment.recorded_runs import find_runs, read_run
-    from rl_training.experiment.report_page import report_html
+    from rl_training.experiment.report_page import default_title, report_html
     from rl_training.experiment.run_groups import group_runs
 
     groups = group_runs([read_run(directory) for directory in find_runs(args.runs)], args.group_by)
     path = Path(args.out)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, report_html(groups, title=title))
+        write_text(path, report_html(groups, title=args.title or default_title(groups)))
     except OSError as error:
         raise ConfigError(f"--out: {path} cannot be written: {reason(error)}") from error
     return path
 
 
-def _watch(args: argparse.Namespace, title: str) -> None:
+def _watch(args: argparse.Namespace) -> None:
     from rl_training.cli.report_server import ReportServer, ReportSource, serve
 
     for given in args.runs:
@@ -94,6 +88,8 @@ def _watch(args: argparse.Namespace, title: str) -> None:
             raise ConfigError(f"{given}: there is no such folder; give a run directory, or the folder that runs are made in")
     port = DEFAULT_PORT if args.port is None else args.port
     seconds = DEFAULT_SECONDS if args.refresh is None else args.refresh
+    # the runs may be still to come: until then the page is called by their folder
+    title = args.title or ", ".join(Path(given).resolve().name for given in args.runs)
     server = ReportServer(ReportSource(args.runs, by=args.group_by), port=port, title=title, seconds=seconds)
     facts([("report", server.url), ("stop", "Ctrl-C")])
     serve(server)
