@@ -25,6 +25,11 @@ def train_side_by_side(configs: Sequence[TrainConfig], *, run_suffix: str | None
     from rl_training.cli.bench_display import BenchDisplay, SilentDisplay
     from rl_training.runtime.bench import Schedule, machine_cores
 
+    if configs[0].ray_workers is not None:
+        raise ConfigError(
+            f"ray_workers: given {configs[0].ray_workers}; it spreads the population of one run. With --seeds each run is a "
+            "task of its own, and Ray begins as many as have cores; --jobs N limits them"
+        )
     ray = configs[0].execution_backend == "ray"
     suffix = run_suffix or f"{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     jobs = [_job(config, suffix) for config in configs]

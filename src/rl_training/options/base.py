@@ -110,7 +110,7 @@ class OffPolicyOptions(CommonOptions):
     buffer_capacity: int = option(100_000, "Transitions the replay buffer holds.", ge=1)
     batch_size: int = option(256, "Transitions per gradient step.", ge=1)
     learning_starts: int = option(1_000, "Random environment steps before the first update.", ge=0)
-    train_frequency: int = option(1, "Environment steps between two rounds of updates.", ge=1)
+    train_frequency: int = option(1, "Steps of each environment between two rounds of updates.", ge=1)
     gradient_updates_per_step: int = option(1, "Gradient steps in each round of updates.", ge=1)
     gamma: float = option(0.99, "Discount per step.", ge=0, le=1)
 

@@ -34,7 +34,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--video", nargs="?", const="", metavar="FILE", help="film it: an .mp4 or .gif (default: in RUN/videos/)"
     )
-    parser.add_argument("--video-episodes", type=int, default=1, metavar="N", help="episodes to film (default 1)")
+    parser.add_argument("--video-episodes", type=int, metavar="N", help="episodes to film (default 1)")
     parser.add_argument("--device", default="auto", metavar="NAME", help="auto (default), cpu, cuda or cuda:N")
 
 
@@ -46,10 +46,7 @@ def run(args: argparse.Namespace) -> int:
     if args.num_episodes is not None and args.num_episodes < 1:
         raise ConfigError(f"--num-episodes: given {args.num_episodes}; possible: at least 1")
     path = given_checkpoint(args)
-    if args.video:
-        from rl_training.runtime.video import require_video
-
-        require_video(args.video)  # refused before the evaluation
+    _check_video(args)
     from rl_training.runtime.policy import load_policy
 
     policy = load_policy(path, device=args.device)
@@ -65,13 +62,28 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _check_video(args: argparse.Namespace) -> None:
+    """What cannot be filmed is refused before the evaluation."""
+    from rl_training.errors import ConfigError
+
+    if args.video is None:
+        if args.video_episodes is not None:
+            raise ConfigError(f"--video-episodes: given {args.video_episodes} without --video; give both, or none")
+        return
+    if args.video_episodes is not None and args.video_episodes < 1:
+        raise ConfigError(f"--video-episodes: given {args.video_episodes}; possible: at least 1")
+    from rl_training.runtime.video import require_video
+
+    require_video(args.video or "policy.mp4")
+
+
 def _film(policy: Policy, path: str, args: argparse.Namespace) -> None:
     from rl_training.cli.results import spread
     from rl_training.experiment.locate import resolve_checkpoint
     from rl_training.runtime.video import default_video_path, record_video
 
     out = args.video or default_video_path(resolve_checkpoint(path, parts=("algorithm_state",)))
-    video = record_video(policy, out, num_episodes=args.video_episodes)
+    video = record_video(policy, out, num_episodes=args.video_episodes or 1)
     length = f"{video.num_frames:,} pictures, {video.num_frames / video.fps:.1f} s"
     facts([("film", f"{length}; return {spread(video.metrics)}")])
     say(f"video={video.path}")
