@@ -77,6 +77,22 @@ def test_a_users_sink_is_named_in_the_configuration_with_its_arguments(tmp_path:
     assert not (result.run_dir / "tensorboard").exists()  # only what is named
 
 
+def test_resume_takes_other_sinks_in_place_of_the_runs_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    config = small_config("ppo", tmp_path).replace(sinks=("tensorboard",), sink_kwargs={"tensorboard": {"batch_size": 3}})
+    run_dir = train(config).run_dir
+    before = [file.stat().st_size for file in run_dir.glob("tensorboard/*")]
+    words = ["resume", "--checkpoint", str(run_dir), "--total-timesteps", str(2 * config.total_timesteps), "--quiet"]
+    assert main([*words, "--sinks", "tensorbord"]) == 2
+    assert "did you mean 'tensorboard'?" in capsys.readouterr().err
+    OPENED.clear()
+    assert main([*words, "--sinks", f"{__name__}:Notebook"]) == 0
+    (notebook,) = OPENED
+    assert notebook.rows[-1][0] == 2 * config.total_timesteps
+    assert notebook.events == [f"open ppo in {run_dir.name}", f"rewind {config.total_timesteps}", "close"]
+    assert [file.stat().st_size for file in run_dir.glob("tensorboard/*")] == before
+    assert history(run_dir)[-1]["step"] == 2 * config.total_timesteps
+
+
 def test_a_resumed_run_tells_its_sinks_where_it_goes_on(tmp_path: Path):
     config = small_config("ppo", tmp_path, log_interval=16)
     result = train(config)

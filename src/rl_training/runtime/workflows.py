@@ -44,16 +44,21 @@ def resume_training(
     callbacks: Sequence[Callback] | None = None,
     env: Any = None,
     sinks: Sequence[MetricsSink] | None = None,
+    sink_names: Sequence[str] | None = None,
 ) -> TrainResult:
     """Go on from a checkpoint file, or from the newest good checkpoint of a run directory.
 
-    The run continues in its own directory; a given `output_dir` or `run_suffix` begins a new one.
+    The run continues in its own directory; a given `output_dir` or `run_suffix` begins a new one. `sinks` come beside those
+    of the run's configuration, `sink_names` in place of them.
     """
     file = resolve_checkpoint(Path(path))
     state = load_checkpoint(file)
     config = _saved_config(state, file)
     changes = {"total_timesteps": total_timesteps, "output_dir": output_dir, "eval_episodes": eval_episodes}
     config = config.replace(**{name: value for name, value in changes.items() if value is not None})
+    if sink_names is not None:
+        kept = {name: arguments for name, arguments in config.sink_kwargs.items() if name in sink_names}
+        config = config.replace(sinks=tuple(sink_names), sink_kwargs=kept)
     run_dir = None if output_dir is not None or run_suffix is not None else run_directory_of(file)
     train = get_algorithm_spec(config.algo).train_fn
     try:
