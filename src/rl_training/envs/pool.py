@@ -180,9 +180,9 @@ class EnvPool:
         if differs.any():
             self.begin_next(np.flatnonzero(differs))
 
-    def begin_next(self, index: np.ndarray) -> None:
-        """Leave the running episodes of these environments and begin their next ones."""
-        self._next_episodes(self._book, np.asarray(index))
+    def begin_next(self, index: np.ndarray, *, passing: int = 0) -> None:
+        """Leave the running episodes of these environments and begin their next ones, or later ones, passing some over."""
+        self._next_episodes(self._book, np.asarray(index), passing=passing)
 
     @contextmanager
     def lend(self) -> Iterator[VectorEnvs]:
@@ -196,10 +196,10 @@ class EnvPool:
     def close(self) -> None:
         self._envs.close()
 
-    def _next_episodes(self, book: _Book, index: np.ndarray) -> None:
+    def _next_episodes(self, book: _Book, index: np.ndarray, *, passing: int = 0) -> None:
         """Commit `book` with new episodes in the environments named; if one of them cannot begin, nothing is committed."""
         episodes, lengths, returns, obs = book.episodes.copy(), book.lengths.copy(), book.returns.copy(), book.obs.copy()
-        episodes[index] += 1
+        episodes[index] += 1 + passing
         self._in_place = False
         obs[index] = self._begin(index, episodes[index])
         lengths[index], returns[index] = 0, 0.0

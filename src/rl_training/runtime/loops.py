@@ -45,10 +45,10 @@ class CollectingLoop:
     def rewind(self) -> None:
         self.collector.rewind()
 
-    def leave_episode(self, env: int) -> None:
-        """After a `rewind`: bring the environments back to the mark, but let this one begin its next episode."""
+    def leave_episode(self, env: int, *, passing: int = 0) -> None:
+        """After a `rewind`: bring the environments back to the mark, but let this one begin its next episode or a later one."""
         self.collector.pool.restore()
-        self.collector.pool.begin_next(np.array([env]))
+        self.collector.pool.begin_next(np.array([env]), passing=passing)
 
     def metrics(self) -> dict[str, Any]:
         return {}

@@ -126,8 +126,8 @@ class PETSLoop(CollectingLoop):
         super().rewind()
         self.explorer.rewind()
 
-    def leave_episode(self, env: int) -> None:
-        super().leave_episode(env)
+    def leave_episode(self, env: int, *, passing: int = 0) -> None:
+        super().leave_episode(env, passing=passing)
         self.explorer.forget(np.arange(self.collector.num_envs) == env)
 
     def metrics(self) -> dict[str, Any]:

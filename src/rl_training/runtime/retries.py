@@ -18,20 +18,22 @@ log = logging.getLogger(__name__)
 def collect_turn(loop: Loop, guard: NumericsGuard, rng: TorchRng) -> Collected:
     """The turn's experience. Where it fails, all is as before the turn, and what is saved then can be resumed as if it
     had never begun; or it is tried anew without the episode that gave a number that is not finite, if that is wanted."""
-    before, leave = rng.state_dict(), None
+    before, leave, passing = rng.state_dict(), None, 0
     loop.mark()
     while True:
         try:
             if leave is not None and isinstance(loop, CollectingLoop):
-                loop.leave_episode(leave)
+                loop.leave_episode(leave, passing=passing)
                 loop.mark()
+                leave = None
             collected = loop.collect()
         except (EnvError, NumericsError) as error:  # noqa: PERF203 (a turn is long, and seldom tried twice)
             loop.rewind()
             rng.load_state_dict(before)
-            leave = _episode_to_leave(error, loop, guard)
+            stuck, leave = leave, _episode_to_leave(error, loop, guard)
             if leave is None:
                 raise
+            passing = passing + 1 if leave == stuck else 0  # the next episode cannot begin either: try the one after it
         else:
             if collected.episode_returns:
                 guard.bad_episodes = 0
