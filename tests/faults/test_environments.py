@@ -16,12 +16,17 @@ from rl_training.runtime.callbacks import Callback
 from small_runs import small_config, train
 
 
-def living_children() -> list[str]:
+def children() -> dict[int, str]:
     """Of this process, the dead that nobody asked after among them; python's own tracker is none of ours."""
-    pids = [pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
-    lines = [Path(f"/proc/{pid}/status").read_text().split()[1:6] for pid in pids if Path(f"/proc/{pid}").exists()]
-    commands = [Path(f"/proc/{pid}/cmdline").read_bytes().decode() for pid in pids if Path(f"/proc/{pid}").exists()]
-    return [f"{line} {command}" for line, command in zip(lines, commands, strict=True) if "resource_tracker" not in command]
+    pids = [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().decode() for pid in pids if Path(f"/proc/{pid}").exists()}
+    return {pid: command for pid, command in commands.items() if "resource_tracker" not in command}
+
+
+@pytest.fixture
+def children_before() -> dict[int, str]:
+    """Other tests of this process may keep helpers of their own."""
+    return children()
 
 
 def broken(name, folder, *, fault, at=3, episode=1, **changes):
@@ -49,13 +54,13 @@ def checkpoint_in(folder):
         ("four_values", "step must return"),
     ],
 )
-def test_whatever_an_environment_does_wrong_is_named_and_the_run_saved(name, fault, said, tmp_path):
+def test_whatever_an_environment_does_wrong_is_named_and_the_run_saved(name, fault, said, tmp_path, children_before):
     # late enough for every one of them to have made a turn
     with pytest.raises(EnvError, match=rf"environment 0, episode 3, step 3: .*{said}(.|\n)*is saved"):
         train(broken(name, tmp_path, fault=fault, episode=3))
     state = checkpoint_in(tmp_path)
     assert state.trainer_state["progress"]["global_step"] > 0
-    assert not living_children()
+    assert children() == children_before
 
 
 @pytest.mark.parametrize("fault", ["raise", "shape"])
@@ -69,22 +74,22 @@ def test_an_evolution_strategy_names_the_generation_and_the_direction(fault, tmp
     ("fault", "said"),
     [("hang", "gave no answer within 1 s; its process was ended"), ("kill", "its process ended: signal SIGKILL")],
 )
-def test_a_worker_that_hangs_or_dies_is_named_the_run_saved_and_no_process_left(fault, said, tmp_path):
+def test_a_worker_that_hangs_or_dies_is_named_the_run_saved_and_no_process_left(fault, said, tmp_path, children_before):
     timeout = {"env_timeout": 1.0} if fault == "hang" else {}
     config = broken("sac", tmp_path, fault=fault, execution_backend="local_async", num_envs=2, **timeout)
     with pytest.raises(EnvError, match=rf"environment [01], episode 1, step 3: {said}(.|\n)*step 14 is saved"):
         train(config)
     assert checkpoint_in(tmp_path).trainer_state["progress"]["global_step"] == 14
-    assert not living_children()
+    assert children() == children_before
 
 
-def test_an_evaluation_that_hangs_is_ended_too(tmp_path):
+def test_an_evaluation_that_hangs_is_ended_too(tmp_path, children_before):
     # an environment that evaluates is in its fourth episode long before one that trains
     config = broken("ddpg", tmp_path, fault="hang", episode=3, execution_backend="local_async", env_timeout=1.0, num_envs=1)
     config = config.replace(eval_episodes=80, algo_kwargs={**config.algo_kwargs, "eval_interval": 10})
     with pytest.raises(EnvError, match=r"evaluation episode \d+, step 3: gave no answer within 1 s(.|\n)*step 10 is saved"):
         train(config)
-    assert not living_children()
+    assert children() == children_before
 
 
 @pytest.mark.parametrize("backend", ["local_sync", "batched"])
@@ -160,11 +165,11 @@ def test_every_environment_is_closed_at_the_end_whether_training_ends_well_or_no
     assert "close raised OSError: and the door is stuck" in caplog.text
 
 
-def test_a_callback_that_raises_leaves_no_worker_behind(tmp_path):
+def test_a_callback_that_raises_leaves_no_worker_behind(tmp_path, children_before):
     class Raises(Callback):
         def on_collect_end(self, trainer, result):
             raise LookupError("of the user's own")
 
     with pytest.raises(LookupError):
         train(small_config("sac", tmp_path, execution_backend="local_async"), callbacks=[Raises()])
-    assert not living_children()
+    assert children() == children_before
