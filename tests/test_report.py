@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import threading
 import urllib.error
 import urllib.request
@@ -330,6 +331,23 @@ def test_the_command_refuses_what_makes_no_sense(
     make_run(tmp_path)
     assert main(["report", str(tmp_path), *words]) == 2
     assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_watching_ends_with_the_page_written(ending: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    make_run(tmp_path / "runs")
+    announced: list[str] = []
+
+    def announce(rows: list[tuple[str, str]]) -> None:
+        announced.append(dict(rows)["report"])
+        signal.raise_signal(ending)  # at the earliest moment a reader could
+
+    monkeypatch.setattr("rl_training.cli.commands.report.facts", announce)
+    out = tmp_path / "end.html"
+    assert main(["report", str(tmp_path / "runs"), "--watch", "--port", "0", "--out", str(out)]) == 0
+    assert announced[0].startswith("http://127.0.0.1:")
+    assert len(data_of(out.read_text())["runs"]) == 1
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 # --- the server

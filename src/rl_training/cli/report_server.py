@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
@@ -129,11 +130,14 @@ class _Handler(BaseHTTPRequestHandler):
         """Requests are nobody's news."""
 
 
-def serve(server: ReportServer) -> None:
-    """Until Ctrl-C."""
+def serve(server: ReportServer, announce: Callable[[], None]) -> None:
+    """Until Ctrl-C or SIGTERM, from the moment it is announced."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        announce()
         server.serve_forever(poll_interval=0.2)
     except KeyboardInterrupt:
         pass
     finally:
+        signal.signal(signal.SIGTERM, before)
         server.server_close()

@@ -222,7 +222,7 @@ def _recordings(groups: Sequence[RunGroup]) -> Markup:
             film = (
                 element("img", src=source, alt=f"recording of {run.name}")
                 if path.suffix.lower() == ".gif"
-                else element("video", src=source, controls="", loop="", muted="", playsinline="", preload="metadata")
+                else element("video", src=source, controls="", loop="", muted="", playsinline="", preload="auto")
             )
             figures.append(element("figure", film, element("figcaption", f"{run.name}: {path.name}")))
     if not figures and not left_out:

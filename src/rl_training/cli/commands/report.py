@@ -91,5 +91,4 @@ def _watch(args: argparse.Namespace) -> None:
     # the runs may be still to come: until then the page is called by their folder
     title = args.title or ", ".join(Path(given).resolve().name for given in args.runs)
     server = ReportServer(ReportSource(args.runs, by=args.group_by), port=port, title=title, seconds=seconds)
-    facts([("report", server.url), ("stop", "Ctrl-C")])
-    serve(server)
+    serve(server, lambda: facts([("report", server.url), ("stop", "Ctrl-C")]))
