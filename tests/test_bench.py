@@ -322,6 +322,7 @@ def test_time_to_threshold_tells_how_many_reach_it(job: Job):
     assert told["steps"] == [200, 100, None]
     assert told["seconds"] == [4, 3, None]
     assert (told["reached"], told["n"], told["steps_iqm"], told["seconds_iqm"]) == (2, 3, 150, 3.5)
+    assert told["steps_interval"] == [100, 200]  # of two seeds a resample may hold one twice
 
 
 @pytest.fixture
@@ -356,7 +357,7 @@ def test_results_are_the_statistics_of_the_seeds(results: dict[str, Any]):
 def test_markdown_says_what_the_results_say(results: dict[str, Any]):
     text = to_markdown(results)
     assert "| a | CartPole-v1 | 25.0 [10.0, 1,000] | 4 | 64 | 1.0 |" in text
-    assert "200 (4 of 4 reach 5.0) | 60.0 | 500 (RL zoo @ 100,000) |" in text
+    assert "200 [200, 200] (4 of 4 reach 5.0) | 60.0 | 500 (RL zoo @ 100,000) |" in text
     assert "| CartPole-v1 | a | b | 0.96 [" in text
     assert "- b seed 4: EnvError: it broke" in text
     assert "`rl-training bench suite.yaml`" in text

@@ -14,8 +14,8 @@ def to_markdown(results: Mapping[str, Any]) -> str:
         f"# {results['suite']}",
         suite_table(results) if results["entries"] else "No run has finished yet.",
         f"Interquartile mean over seeds of the mean return of the last policy on {results['eval_episodes']} episodes, with a "
-        "stratified bootstrap interval. Minutes are the median wall-clock of one run, its evaluations included. Steps and "
-        "seconds to the threshold are interquartile means over the seeds whose evaluations reach it.",
+        "stratified bootstrap interval. Minutes are the median wall-clock of one run, its evaluations included. Steps (with a "
+        "95 % interval) and seconds to the threshold are interquartile means over the seeds whose evaluations reach it.",
     ]
     if results["comparisons"]:
         parts += ["## Probability of improvement", comparison_table(results)]
@@ -85,7 +85,9 @@ def _threshold(threshold: Mapping[str, Any] | None) -> tuple[str, str]:
     share = f"({threshold['reached']} of {threshold['n']} reach {score(threshold['value'])})"
     if not threshold["reached"]:
         return f"never {share}", ""
-    return f"{threshold['steps_iqm']:,} {share}", f"{threshold['seconds_iqm']:.1f}"
+    interval = threshold.get("steps_interval")  # results of the first version have none
+    within = f" [{interval[0]:,}, {interval[1]:,}]" if interval else ""
+    return f"{threshold['steps_iqm']:,}{within} {share}", f"{threshold['seconds_iqm']:.1f}"
 
 
 def _minutes(seconds: float) -> str:

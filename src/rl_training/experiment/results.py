@@ -19,6 +19,7 @@ from rl_training.experiment.statistics import (
     probability_of_improvement,
     probability_of_improvement_interval,
     steps_to_threshold,
+    stratified_bootstrap_interval,
     summarize,
 )
 from rl_training.experiment.suite import Entry, Suite
@@ -188,7 +189,8 @@ def _entry_result(entry: Entry, runs: Sequence[tuple[Job, Mapping[str, Any]]]) -
 def time_to_threshold(results: Sequence[Mapping[str, Any]], threshold: float) -> dict[str, Any]:
     """Steps and seconds of each seed until an evaluation reaches the threshold, null for one that never does.
 
-    The interquartile means are over the seeds that reach it, so they say nothing without `reached` of `n`.
+    The interquartile means (of steps with a 95 % interval) are over the seeds that reach it: they say nothing without
+    `reached` of `n`.
     """
     steps, seconds = ([_first_at(result["curve"], unit, threshold) for result in results] for unit in ("steps", "seconds"))
     known = [value for value in steps if value is not None], [value for value in seconds if value is not None]
@@ -199,6 +201,7 @@ def time_to_threshold(results: Sequence[Mapping[str, Any]], threshold: float) ->
         "steps": steps,
         "seconds": seconds,
         "steps_iqm": round(interquartile_mean(known[0])) if known[0] else None,
+        "steps_interval": [round(end) for end in stratified_bootstrap_interval(known[0], rng=_rng())] if known[0] else None,
         "seconds_iqm": rounded(interquartile_mean(known[1]), 1) if known[1] else None,
     }
 
