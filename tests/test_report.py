@@ -345,14 +345,14 @@ def test_watching_ends_with_the_page_written(ending: signal.Signals, tmp_path: P
     monkeypatch.setattr("rl_training.cli.commands.report.facts", announce)
     out = tmp_path / "end.html"
     # a shell that starts the tests in the background has them ignore Ctrl-C
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before, term_before = signal.signal(signal.SIGINT, signal.default_int_handler), signal.getsignal(signal.SIGTERM)
     try:
         assert main(["report", str(tmp_path / "runs"), "--watch", "--port", "0", "--out", str(out)]) == 0
     finally:
         signal.signal(signal.SIGINT, before)
     assert announced[0].startswith("http://127.0.0.1:")
     assert len(data_of(out.read_text())["runs"]) == 1
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is term_before
 
 
 # --- the server
