@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from checkpoint_helpers import SOURCES, same, small_state
+from disks import small_disk
 from rl_training.errors import CheckpointError
 from rl_training.experiment.checkpoint import CheckpointState, load_checkpoint, read_header, save_checkpoint, verify_checkpoint
 
@@ -119,21 +120,14 @@ def test_an_interrupt_part_way_leaves_the_previous_file_and_no_partial(saved: Pa
 
 
 def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path: Path):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True, check=False)
-    if mounted.returncode != 0:
-        pytest.skip(f"a small disk could not be mounted: {mounted.stderr.decode().strip()}")
-    try:
-        path = save_checkpoint(disk / "a.safetensors", small_state())
+    with small_disk(tmp_path / "disk", size="1m") as disk:
+        path = save_checkpoint(disk.path / "a.safetensors", small_state())
         before = path.read_bytes()
         with pytest.raises(CheckpointError, match="No space left on device"):
             save_checkpoint(path, CheckpointState(buffer_state={"obs": torch.zeros(1_000_000)}))
         assert path.read_bytes() == before
-        assert [entry.name for entry in disk.iterdir()] == ["a.safetensors"]
+        assert [entry.name for entry in disk.path.iterdir()] == ["a.safetensors"]
         assert same(load_checkpoint(path).algorithm_state, small_state().algorithm_state)
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
 
 
 SAVE_FOR_EVER = f"""

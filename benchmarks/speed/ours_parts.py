@@ -7,12 +7,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from plain_torch import seconds_per_call
 from rows import ROWS, Row, now
 
 import rl_training
@@ -45,16 +45,7 @@ def plan(row: Row, *, threads: int) -> dict[str, float]:
             num_particles=settings["particles"],
         )
 
-    return {"milliseconds": 1e3 * seconds_of(once, calls=3, warm_up=1)}
-
-
-def seconds_of(function: Callable[[], object], *, calls: int, warm_up: int) -> float:
-    for _ in range(warm_up):
-        function()
-    began = now()
-    for _ in range(calls):
-        function()
-    return (now() - began) / calls
+    return {"milliseconds": 1e3 * seconds_per_call(once, calls=3, warm_up=1)}
 
 
 class Rollouts(Callback):
@@ -89,7 +80,7 @@ def predict(*, threads: int, seed: int, folder: str) -> dict[str, float]:
     for name, agent in agents.items():
         agent.learn()
         obs = np.random.default_rng(seed).standard_normal(3 if name == "sac" else 4).astype(np.float32)
-        found[name] = 1e6 * seconds_of(lambda agent=agent, obs=obs: agent.predict(obs), calls=5_000, warm_up=500)
+        found[name] = 1e6 * seconds_per_call(lambda agent=agent, obs=obs: agent.predict(obs), calls=5_000, warm_up=500)
     return found
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from disks import small_disk
 from kills import checkpoints
 from nursery import Nursery
 
+from disks import small_disk
 from rl_training.cli import main
 from rl_training.errors import RLTrainingError
 from rl_training.runtime.callbacks import Callback

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -54,7 +55,7 @@ class Row(NamedTuple):
     scalars: dict[str, float] | None
 
 
-class BatchingSink(MetricsSink):
+class BatchingSink(MetricsSink, ABC):
     """Keeps numbers back and writes them together, so that logging costs the training loop next to nothing."""
 
     def __init__(self, *, batch_size: int = 64, max_seconds: float = 10.0) -> None:
@@ -64,9 +65,9 @@ class BatchingSink(MetricsSink):
         self.max_seconds = max_seconds
         self._waiting: list[Row] = []
 
+    @abstractmethod
     def write(self, rows: Sequence[Row]) -> None:
-        """Write what has come together; subclasses say how."""
-        raise NotImplementedError
+        """Write what has come together."""
 
     def log_metrics(self, metrics: Mapping[str, Any], *, step: int) -> None:
         scalars = {name: float(value) for name, value in metrics.items() if isinstance(value, bool | int | float)}

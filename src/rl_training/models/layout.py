@@ -182,9 +182,9 @@ class MLPLayout:
         total = gradient.new_zeros(gradient.shape[-2], inputs - start)
         for member, column in enumerate(gradient):
             rows = column.squeeze(-1).nonzero().squeeze(-1)
-            own = [Layer(*(None if part is None else part[member] for part in layer)) for layer in layers]  # type: ignore[arg-type]
             kept = [entry.of_rows(member, rows) for entry in tape[:-1]]
-            total.index_add_(0, rows, self.input_gradient(own, [*kept, tape[-1]], column[rows], start=start))
+            own = self.input_gradient(self.select(layers, member), [*kept, tape[-1]], column[rows], start=start)
+            total.index_add_(0, rows, own)
         return total
 
     def _through_hidden(self, layer: Layer, gradients: Layer | None, tape: LayerTape, gradient: Tensor) -> Tensor:
@@ -209,8 +209,8 @@ class MLPLayout:
         return through
 
     @staticmethod
-    def select(layers: Sequence[Layer], members: Tensor) -> list[Layer]:
-        """The layers of some of the members, as copies."""
+    def select(layers: Sequence[Layer], members: Tensor | int) -> list[Layer]:
+        """The layers of some of the members, as copies; of a single one, as views of a network of its own."""
         return [Layer(*(None if part is None else part[members] for part in layer)) for layer in layers]  # type: ignore[arg-type]
 
     def _spread(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
