@@ -140,10 +140,28 @@ def test_the_command_writes_file_and_card_into_the_run(run: Any, capsys: pytest.
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(session.run(None, {"obs": obs})[0], SAC.load(run.run_dir).predict(obs), atol=1e-5)
     assert session.get_modelmeta().custom_metadata_map["algo"] == "sac"
-    card = path.with_suffix(".md").read_text()
+    card = path.with_name(f"{path.name}.md").read_text()
     assert "# sac on Pendulum-v1" in card
     assert f"{run.metrics['global_step']:,} of" in card
     assert f"{run.metrics['eval_return_mean']:.6g}" in card
+
+
+def test_formats_side_by_side_have_a_card_each(run: Any, tmp_path: Path):
+    agent = SAC.load(run.run_dir)
+    for form in FORMATS.values():
+        agent.export(tmp_path / f"policy{form.suffix}")
+    endings = [form.suffix for form in FORMATS.values()]
+    assert {path.name for path in tmp_path.iterdir()} == {f"policy{end}{card}" for end in endings for card in ("", ".md")}
+    for name, form in FORMATS.items():
+        assert f"The deterministic policy as {name}," in (tmp_path / f"policy{form.suffix}.md").read_text()
+
+
+def test_the_command_says_of_discrete_actions_how_many_are_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    result = train(small_config("ppo", tmp_path, eval_episodes=1))
+    assert main(["export", str(result.run_dir), "--out", str(tmp_path / "p.safetensors")]) == 0
+    assert "max difference to predict 0 (other actions) on 1,024 random observations" in capsys.readouterr().out
+    card = (tmp_path / "p.safetensors.md").read_text()
+    assert "the mean of 1 evaluation episode at this step" in card
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -118,6 +118,38 @@ def test_a_sink_that_fails_is_told_once_and_the_run_goes_on(tmp_path: Path, capl
     assert len(notebook.rows) == len(history(result.run_dir)) > 2
 
 
+class Pipe(MetricsSink):
+    """Fails in the method it is told to, and counts how often it is closed."""
+
+    def __init__(self, fails_in: str) -> None:
+        self.fails_in, self.closed = fails_in, 0
+
+    def log_metrics(self, metrics: Mapping[str, Any], *, step: int) -> None:
+        if self.fails_in == "log_metrics":
+            raise OSError("burst")
+
+    def rewind(self, step: int) -> None:
+        if self.fails_in == "rewind":
+            raise OSError("burst")
+
+    def close(self) -> None:
+        self.closed += 1
+        raise OSError("rusty")
+
+
+@pytest.mark.parametrize("fails_in", ["log_metrics", "rewind", "close"])
+def test_a_sink_that_fails_on_the_way_is_closed_once(fails_in: str, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    sink = Pipe(fails_in)
+    with RunLogger(tmp_path, sinks=[sink], tensorboard=False) as logger:
+        logger.log_metrics({"a": 1.0}, step=1)
+        logger.cut(1)
+        assert sink.closed == (fails_in != "close")  # at once, not when the run ends
+        logger.log_metrics({"a": 1.0}, step=2)
+    assert sink.closed == 1
+    assert caplog.text.count("burst") == (fails_in != "close")
+    assert caplog.text.count("Pipe: failed in close and gets no more metrics: OSError: rusty") == 1
+
+
 class Unreachable(MetricsSink):
     def open(self, run_dir: Path, config: Mapping[str, Any]) -> None:
         raise RLTrainingError("nobody answers")
@@ -243,6 +275,26 @@ def test_a_resumed_run_goes_on_in_the_same_wandb_run(tmp_path: Path):
     again.close()
     names = {path.name for path in tmp_path.glob("wandb/offline-run-*/run-*.wandb")}
     assert len(names) == 1
+
+
+def test_a_wandb_run_is_finished_though_its_last_rows_cannot_be_written():
+    class Away:
+        finished = 0
+
+        def log(self, row: dict[str, Any]) -> None:
+            raise ConnectionError("gone")
+
+        def finish(self) -> None:
+            self.finished += 1
+
+    pytest.importorskip("wandb")
+    sink = WandbSink(mode="offline")
+    sink._run = away = Away()
+    sink.log_metrics({"loss": 1.0}, step=1)
+    with pytest.raises(ConnectionError):
+        sink.close()
+    sink.close()
+    assert away.finished == 1
 
 
 def test_the_sink_on_the_page_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

@@ -26,7 +26,7 @@ from rl_training.runtime import tune_worker
 from rl_training.runtime.tune_plan import TunePlan, make_space, require_allowed
 from rl_training.runtime.tune_study import open_study, recover
 from rl_training.runtime.tune_worker import Curve, work
-from rl_training.runtime.tuning import read_tuned, tune, write_best
+from rl_training.runtime.tuning import _tell_new, read_tuned, tune, write_best
 from small_runs import small_config
 
 optuna = pytest.importorskip("optuna")
@@ -126,6 +126,13 @@ def test_an_option_that_its_schedule_decides_is_not_searched():
     assert "learning_rate" not in make_space(config.replace(algo_kwargs=fixed), [])
 
 
+def test_rollouts_that_are_most_of_training_are_not_searched():
+    config = load_config("ppo/cartpole").replace(num_envs=8)
+    assert make_space(config.replace(total_timesteps=4_200), [])["num_steps"] == Choice((32, 64, 128))  # 4 * 8 * 128 = 4,096
+    assert make_space(config.replace(total_timesteps=100), [])["num_steps"] == Choice((32,))  # its own, come what may
+    assert make_space(config, ["num_steps=[4096]"])["num_steps"] == Choice((4096,))  # nor is what the user wants refused
+
+
 def test_the_first_trial_is_the_configuration_as_near_as_the_ranges_allow(tmp_path: Path):
     config = small_config("ppo", tmp_path)  # ent_coef is 0, which no logarithm has; hidden_sizes are none of those declared
     baseline = TunePlan(tmp_path, config, make_space(config, []), (1,)).baseline()
@@ -152,6 +159,18 @@ def test_a_search_begins_with_the_configuration_and_writes_the_best_as_a_config(
     assert (best.seed, best.output_dir, best.total_timesteps) == (plan.config.seed, plan.config.output_dir, 120)
     assert not list(tmp_path.glob("runs/*/checkpoints/step_*"))  # a hundred of them would fill a disk
     assert len(list(tmp_path.glob("runs/*/checkpoints/best.safetensors"))) == 4
+
+
+def test_the_best_so_far_is_written_with_every_trial_that_ends(tmp_path: Path):
+    plan, told, heard = small_plan(tmp_path), set[int](), list[int]()
+    tell = lambda trial: heard.append(trial.number)  # noqa: E731
+    _tell_new(plan, tell, told)
+    assert not (tmp_path / "best.yaml").exists()
+    for number in (1, 2):
+        work(plan, num_trials=number)
+        _tell_new(plan, tell, told)
+        assert f"the best of {number} trial" in (tmp_path / "best.yaml").read_text()
+    assert heard == [0, 1]
 
 
 def test_a_score_is_the_mean_over_the_seeds_of_the_last_evaluation(tmp_path: Path):
@@ -244,6 +263,32 @@ def test_a_trial_worse_than_the_median_is_given_up_at_that_step(tmp_path: Path, 
     assert [trial.state for trial in read_tuned(plan).trials] == ["complete", "complete", "pruned", "complete"]
     assert [entry for entry in ended if entry[2]] == [(2, 60, True)]  # at its first evaluation
     assert read_tuned(plan).trials[2].score == 5.0
+
+
+def test_what_is_trained_to_its_end_is_not_given_up():
+    class Doomed:
+        def report(self, value: float, step: int) -> None: ...
+
+        def should_prune(self) -> bool:
+            return True
+
+    class At:
+        def __init__(self, step: int) -> None:
+            self.global_step, self.stopped = step, False
+
+        def request_stop(self, reason: str) -> None:
+            self.stopped = True
+
+    def stopped(step: int, *, offset: int) -> bool:
+        trainer = At(step)
+        Curve(Doomed(), offset=offset, end=200, told=set()).on_eval_end(trainer, {"eval_return_mean": 1.0})
+        return trainer.stopped
+
+    assert stopped(60, offset=0)
+    assert stopped(110, offset=0)  # the end of the first seed of two: the other is spared
+    assert stopped(99, offset=100)
+    assert not stopped(100, offset=100)
+    assert not stopped(110, offset=100)  # a last rollout that is longer than it need be
 
 
 def test_settings_that_do_not_work_fail_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -11,6 +11,7 @@ from rl_training.experiment.markup import Markup, breakable, element, table
 from rl_training.experiment.recorded_runs import VIDEO_TYPES, RecordedRun
 from rl_training.experiment.result_tables import comparison_row, result_row, score
 from rl_training.experiment.run_groups import RunGroup, comparisons, differing_settings, setting_text, settings_but_seed
+from rl_training.options._words import counted
 
 MAX_VIDEO_BYTES = 12_000_000  # in one report; a phone has to open it
 MAX_SETTINGS_COLUMNS = 6
@@ -44,7 +45,7 @@ def key_mark(groups: Sequence[RunGroup], label: str) -> Markup:
 def _summary(groups: Sequence[RunGroup]) -> Markup:
     runs = [run for group in groups for run in group.runs]
     tasks, going = {group.task for group in groups}, sum(run.state == "running" for run in runs)
-    words = [_count(len(runs), "run"), f"{_count(len(groups), 'group')} of equal settings", _count(len(tasks), "task")]
+    words = [counted(len(runs), "run"), f"{counted(len(groups), 'group')} of equal settings", counted(len(tasks), "task")]
     words += [f"{going} still running"] * (going > 0)
     return Markup(element("span", " · ".join(words) if runs else "no run yet"))
 
@@ -230,7 +231,3 @@ def _recordings(groups: Sequence[RunGroup]) -> Markup:
     note = f"Too large to stand here ({MAX_VIDEO_BYTES // 10**6} MB in all): {', '.join(left_out)}."
     notes = [element("p", note, class_="soft")] if left_out else []
     return Markup("".join([element("h2", "Recordings"), element("div", figures, class_="videos"), *notes]))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -124,6 +124,8 @@ class SinkGroup:
                 told = (type(sink).__name__, method, type(error).__name__, error)
                 logger.warning("%s: failed in %s and gets no more metrics: %s: %s", *told)
                 logger.debug("the traceback", exc_info=True)
+                if method != "close":  # what it had opened (files, a W&B run) is not left open until the run ends
+                    SinkGroup([sink]).close()
 
 
 def require_sink_names(names: Iterable[str]) -> None:

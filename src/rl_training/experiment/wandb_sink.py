@@ -76,10 +76,12 @@ class WandbSink(BatchingSink):
     def close(self) -> None:
         if self._run is None:
             return
-        super().close()
-        with _quiet():
-            self._run.finish()
-        self._run = None
+        try:
+            super().close()
+        finally:
+            run, self._run = self._run, None
+            with _quiet():
+                run.finish()
 
 
 def _run_id(run_dir: Path) -> str:

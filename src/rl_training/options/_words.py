@@ -17,6 +17,11 @@ _NAMES = {int: "integer", float: "number", bool: "true or false", str: "text", N
 _PLURALS = {int: "integers", float: "numbers", str: "texts"}
 
 
+def counted(number: int, noun: str) -> str:
+    """1 run, 1,000 runs."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def members(annotation: Any) -> list[Any]:
     """The alternatives of a type: unions opened, `Annotated` taken off."""
     origin = get_origin(annotation)

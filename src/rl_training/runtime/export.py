@@ -29,6 +29,7 @@ class Exported(NamedTuple):
     format: str
     max_difference: float  # between actions; of discrete ones, how many were others
     num_observations: int
+    discrete: bool = False
 
 
 def export_checkpoint(checkpoint: str | Path, out: str | Path | None = None, *, format: str | None = None) -> Exported:  # noqa: A002 (the public name)
@@ -48,7 +49,7 @@ def export_policy(
 ) -> Exported:
     """Write the file and, beside it, its card; nothing is written unless the file acts as `predict` does."""
     form, path = chosen_format(out, format), Path(out)
-    card_path = path.with_suffix(".md")
+    card_path = path.with_name(f"{path.name}.md")  # each format has its own
     if checkpoint is not None and path.absolute() == checkpoint.absolute():
         raise ConfigError(f"{path}: is the checkpoint itself; give the export another name")
     network = policy.algorithm.policy_network(policy.spec)
@@ -60,7 +61,7 @@ def export_policy(
     data = form.dump(network.cpu(), _notes(policy))
     obs = random_observations(network, seed=0)
     difference = verify(policy, network, form.load(data), obs)
-    exported = Exported(path, card_path, form.name, difference, len(obs))
+    exported = Exported(path, card_path, form.name, difference, len(obs), policy.spec.discrete)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:

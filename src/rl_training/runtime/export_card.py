@@ -10,6 +10,7 @@ from rl_training.experiment.locate import run_directory_of, step_of
 from rl_training.experiment.metadata import numeric_environment
 from rl_training.experiment.results import evaluation_curve, read_history
 from rl_training.options import load_options_class
+from rl_training.options._words import counted
 
 if TYPE_CHECKING:
     from rl_training.models.policy_network import PolicyNetwork
@@ -51,7 +52,7 @@ def model_card(policy: Policy, network: PolicyNetwork, exported: Exported, check
     rows = [
         ("algorithm", f"{config.algo} ({load_options_class(config.algo).paper})"),
         ("environment", f"{config.env_id}{f' with {config.env_kwargs}' if config.env_kwargs else ''}"),
-        ("observations", f"{spec.obs_dim} numbers{', normalised inside the file' if network.normalizes else ''}"),
+        ("observations", f"{counted(spec.obs_dim, 'number')}{', normalised inside the file' if network.normalizes else ''}"),
         ("actions", _actions(policy)),
         ("network", " → ".join(map(str, network.description()["sizes"])) + f", {network.activation}"),
         ("seed", str(config.seed)),
@@ -93,7 +94,7 @@ def _actions(policy: Policy) -> str:
     if spec.discrete:
         return f"one of {spec.action_dim}, counted from {spec.action_start}"
     bounds = [f"[{low:g}, {high:g}]" for low, high in zip(spec.low, spec.high, strict=True)]
-    return f"{spec.action_dim} numbers in {bounds[0] if len(set(bounds)) == 1 else ' × '.join(bounds)}"
+    return f"{counted(spec.action_dim, 'number')} in {bounds[0] if len(set(bounds)) == 1 else ' × '.join(bounds)}"
 
 
 def _difference(policy: Policy, exported: Exported) -> str:
@@ -115,5 +116,6 @@ def _training(policy: Policy, checkpoint: Path | None) -> list[tuple[str, str]]:
     curve = evaluation_curve(read_history(run_dir / "metrics.jsonl"))
     told = [value for at, value in zip(curve.steps, curve.returns, strict=True) if at == step]
     if told:
-        rows.append(("return", f"{told[-1]:.6g}, the mean of {policy.config.eval_episodes} evaluation episodes at this step"))
+        episodes = counted(policy.config.eval_episodes, "evaluation episode")
+        rows.append(("return", f"{told[-1]:.6g}, the mean of {episodes} at this step"))
     return rows

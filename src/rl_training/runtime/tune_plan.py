@@ -92,11 +92,19 @@ def make_space(config: TrainConfig, wanted: Sequence[str]) -> dict[str, Range]:
     options = type(config.options)
     if not wanted:
         declared = [name for name in options.search_space if not _decided_by_schedule(config.options, name)]
-        return {name: _with_own(options.search_space[name], config, name) for name in declared}
+        return {name: _with_own(_fitting(options.search_space[name], config, name), config, name) for name in declared}
     space = dict(_wanted(options, text) for text in wanted)
     for name, found in space.items():
         require_allowed(options, name, found)
     return space
+
+
+def _fitting(found: Range, config: TrainConfig, name: str) -> Range:
+    """Rollouts are done whole: with one as long as training, a trial would get far more steps than the others."""
+    if name != "num_steps" or not isinstance(found, Choice):
+        return found
+    longest = config.total_timesteps // (4 * config.num_envs)
+    return Choice(tuple(value for value in found.values if value <= longest))
 
 
 def _with_own(found: Range, config: TrainConfig, name: str) -> Range:

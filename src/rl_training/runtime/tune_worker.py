@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 class Curve(Callback):
     """Tells a trial how each evaluation went, and ends a run that is not worth going on with."""
 
-    def __init__(self, trial: Trial, *, offset: int, told: set[int]) -> None:
-        self.trial, self.offset, self.told = trial, offset, told
+    def __init__(self, trial: Trial, *, offset: int, end: int, told: set[int]) -> None:
+        self.trial, self.offset, self.end, self.told = trial, offset, end, told
         self.pruned = False
 
     def on_eval_end(self, trainer: Session, metrics: dict[str, Any]) -> None:
@@ -42,7 +42,7 @@ class Curve(Callback):
         if step not in self.told:  # a run that goes on from a checkpoint meets some evaluations twice
             self.told.add(step)
             self.trial.report(value, step)
-        if self.trial.should_prune():
+        if step < self.end and self.trial.should_prune():  # what is trained to its end is worth its score
             self.pruned = True
             trainer.request_stop(f"worse than half of the earlier trials at step {trainer.global_step}")
 
@@ -72,7 +72,8 @@ def run_trial(trial: Trial, plan: TunePlan, values: dict[str, Any]) -> float | N
         if index < len(scores):  # a process that died had finished this one
             continue
         config = plan.trial_config(values, seed=seed)
-        curve = Curve(trial, offset=index * config.total_timesteps, told=told)
+        steps = config.total_timesteps
+        curve = Curve(trial, offset=index * steps, end=len(plan.seeds) * steps, told=told)
         origin = trial.user_attrs.get("continues", trial.number)
         result = train_or_resume(config, f"trial{origin:04d}", curve)
         if curve.pruned:

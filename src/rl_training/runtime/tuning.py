@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from rl_training.errors import ConfigError, RLTrainingError, TrainingInterrupted
 from rl_training.experiment.files import write_text
 from rl_training.experiment.lock import RunLock
+from rl_training.options._words import counted
 from rl_training.runtime.bench import LocalHandle, exit_words, log_tail, start_module
 from rl_training.runtime.signals import StopSignals
 from rl_training.runtime.tune_plan import METRIC, TunePlan
@@ -91,10 +92,13 @@ def _run_workers(plan: TunePlan, *, num_trials: int, jobs: int, on_trial: Callab
 
 
 def _tell_new(plan: TunePlan, on_trial: Callable[[Trial], None], told: set[int]) -> None:
-    for trial in read_tuned(plan, explain=False).finished():
-        if trial.number not in told:
-            told.add(trial.number)
-            on_trial(trial)
+    tuned = read_tuned(plan, explain=False)
+    fresh = [trial for trial in tuned.finished() if trial.number not in told]
+    if fresh:
+        write_best(tuned)  # a search that is stopped leaves the best so far
+    for trial in fresh:
+        told.add(trial.number)
+        on_trial(trial)
 
 
 def read_tuned(plan: TunePlan, *, explain: bool = True) -> Tuned:
@@ -119,10 +123,11 @@ def write_best(tuned: Tuned) -> Path | None:
     if tuned.best is None:
         return None
     path, plan = tuned.plan.directory / BEST_FILE, tuned.plan
-    seeds = ", ".join(map(str, plan.seeds))
+    trials, seeds = counted(len(tuned.finished()), "trial"), ", ".join(map(str, plan.seeds))
+    over = f"the mean over seeds {seeds}" if len(plan.seeds) > 1 else f"seed {seeds}"
     about = [
-        f"{plan.config.algo} on {plan.config.env_id}: the best of {len(tuned.finished())} trials, number {tuned.best.number}.",
-        f"{METRIC} {tuned.best.score:.6g} at its end, the mean over seed {seeds}.",
+        f"{plan.config.algo} on {plan.config.env_id}: the best of {trials}, number {tuned.best.number}.",
+        f"{METRIC} {tuned.best.score:.6g} at its end, {over}.",
         "It was chosen by these seeds, so train others to judge it.",
     ]
     write_text(path, plan.best_yaml(tuned.best.values, about=about))

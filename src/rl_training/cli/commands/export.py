@@ -10,10 +10,14 @@ TorchScript is deprecated in torch; choose onnx to run the policy elsewhere and 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from rl_training.cli.parser import Parser
 from rl_training.cli.settings import add_checkpoint_argument, given_checkpoint
 from rl_training.cli.tables import facts, say
+
+if TYPE_CHECKING:
+    from rl_training.runtime.export import Exported
 
 USAGE = "rl-training export RUN (--format NAME | --out FILE)"
 EXAMPLES = """\
@@ -40,12 +44,13 @@ def run(args: argparse.Namespace) -> int:
     facts(
         [
             ("policy", f"{done.format}, {size:,} bytes"),
-            (
-                "checked",
-                f"max difference to predict {done.max_difference:.3g} on {done.num_observations:,} random observations",
-            ),
+            ("checked", f"max difference to predict {_difference(done)} on {done.num_observations:,} random observations"),
             ("card", str(done.card_path)),
         ]
     )
     say(f"export={done.path}")
     return 0
+
+
+def _difference(done: Exported) -> str:
+    return f"{done.max_difference:.0f} (other actions)" if done.discrete else f"{done.max_difference:.3g}"

@@ -4,7 +4,7 @@ Tries settings within the ranges that are declared beside the algorithm's option
 configuration as it is. A trial is trained and evaluated as `train` would; one that does worse than the median of the
 earlier ones at the same step is given up (pruned). --jobs makes trials in several processes. Everything is kept in --out:
 stopped or killed, the same command goes on, with the trials that were under way resumed from their checkpoints; more
---trials add to those there are. Writes best.yaml, which `train --config` takes, and importance.png.
+--trials add to those there are. Writes best.yaml, which `train --config` takes, and at the end importance.png.
 """
 
 from __future__ import annotations
