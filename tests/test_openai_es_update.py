@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rl_training.algorithms.openai_es import OpenAIES, centered_ranks, es_gradient, openai_es_loss
+from rl_training.algorithms.openai_es import OpenAIES, centered_ranks, es_gradient, openai_es_loss, standardized_returns
 from rl_training.errors import ConfigError
 from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.models.normalizer import ObservationNormalizer
@@ -51,6 +51,30 @@ def test_returns_that_are_all_equal_have_no_rank():
 
 def test_ranks_always_add_up_to_nothing():
     assert float(centered_ranks(torch.randint(0, 5, (101,)).double()).sum()) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_standardised_returns_by_hand():
+    returns = torch.tensor([1.0, 1.0, 1.0, 5.0], dtype=torch.float64)  # mean 2, variance (3 · 1 + 9) / 4
+    torch.testing.assert_close(standardized_returns(returns), torch.tensor([-1.0, -1.0, -1.0, 3.0]).double() / 3**0.5)
+
+
+@pytest.mark.parametrize("value", [3.0, 0.1])
+def test_returns_that_are_all_equal_are_nothing_out_of_the_common(value):
+    returns = torch.full((7,), value, dtype=torch.float64)  # the mean of seven 0.1 is not 0.1
+    assert torch.equal(standardized_returns(returns), torch.zeros(7).double())
+
+
+def test_without_ranks_an_outlier_has_its_say_and_units_have_none():
+    steps = []
+    for factor, outlier in ((1.0, 4.0), (1.0, 400.0), (1000.0, 4.0)):
+        model = linear([0.0, 0.0])
+        learner = OpenAIES(model, step_size=0.1, noise_std=0.02, optimizer="sgd", fitness_shaping="standardized")
+        learner.update(batch_of([[1.0, 0.0], [0.0, 1.0]], [outlier * factor, 3.0 * factor], [2.0 * factor, 1.0 * factor]))
+        steps.append(model.flat_parameters())
+    # returns 4, 3 | 2, 1 have mean 2.5 and variance 1.25: both directions are worth 2 / sqrt(1.25)
+    torch.testing.assert_close(steps[0], torch.full((2,), 0.1 * 2 / 1.25**0.5 / 4))
+    torch.testing.assert_close(steps[2], steps[0])
+    assert steps[1][0] > 50 * steps[1][1]
 
 
 def test_the_gradient_is_the_weighted_mean_of_the_perturbations():
@@ -171,6 +195,11 @@ def test_the_filter_has_a_floor_for_the_variance_and_clips_at_five():
     normalizer = ObservationNormalizer(2, clip=5.0, eps=0.0, var_floor=1e-2)
     normalizer.take_in(mean=torch.tensor([1.0, 2.0]).double(), var=torch.tensor([4.0, 0.0]).double(), count=10)
     torch.testing.assert_close(normalizer(torch.tensor([[3.0, 2.1], [100.0, -9.0]])), torch.tensor([[1.0, 1.0], [5.0, -5.0]]))
+
+
+def test_a_shaping_that_there_is_not_is_refused():
+    with pytest.raises(ConfigError, match="possible: 'centered_ranks' or 'standardized'"):
+        OpenAIESConfig(fitness_shaping="ranks")
 
 
 def test_no_directions_are_refused():

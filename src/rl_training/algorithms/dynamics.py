@@ -29,13 +29,30 @@ def gaussian_nll_gradient(means: Tensor, logvars: Tensor, targets: Tensor) -> tu
     return weighted * (2 * share), (1 - weighted * error) * share
 
 
+def squared_error(means: Tensor, targets: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+    """What members without variances are fitted by: the mean over rows and dimensions, in units of `scale`, by member."""
+    return ((means - targets) / scale).square().mean(dim=(-2, -1))
+
+
+def squared_error_gradient(means: Tensor, targets: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+    """d squared_error.sum() / d means."""
+    return (means - targets) / scale**2 * (2.0 / (means.shape[-1] * means.shape[-2]))
+
+
 def dynamics_metrics(batch: Mapping[str, Tensor], loss_name: str) -> Metrics:
     """Loss and errors from `predicted_means [E,B,D], predicted_logvars, targets [B,D] or [E,B,D],
-    ensemble_disagreement [B]`; the last of the D columns is the reward. The members' losses are summed."""
-    means, logvars, targets = batch["predicted_means"], batch["predicted_logvars"], batch["targets"]
+    ensemble_disagreement [B]`; the last of the D columns is the reward. The members' losses are summed.
+
+    Without `predicted_logvars` the loss is the squared error, in units of `target_scale [D]` where it is given.
+    """
+    means, logvars, targets = batch["predicted_means"], batch.get("predicted_logvars"), batch["targets"]
     errors = (means - targets).abs()
+    if logvars is None:
+        losses = squared_error(means, targets, batch.get("target_scale", torch.ones(())))
+    else:
+        losses = gaussian_nll(means, logvars, targets)
     return {
-        loss_name: gaussian_nll(means, logvars, targets).sum(),
+        loss_name: losses.sum(),
         "reward_mae": errors[..., -1].mean(),
         "delta_obs_mae": errors[..., :-1].mean(),
         "ensemble_disagreement": batch["ensemble_disagreement"].mean(),
@@ -59,6 +76,7 @@ class DynamicsLearner:
     def __init__(self, model: MLPMOPOEnsembleModel | Any, *, learning_rate: float, decays: Sequence[float] = ()) -> None:
         self.model: Any = model
         self.explicit = isinstance(model, MLPMOPOEnsembleModel)
+        self.deterministic = self.explicit and model.deterministic
         self.decays = tuple(decays)
         self.parameters: list[Tensor] = list(model.ensemble_parameters())
         self.optimizer = Adam(self.parameters, learning_rate=learning_rate)
@@ -70,9 +88,9 @@ class DynamicsLearner:
             means, logvars = self.step(inputs, targets)
             if targets.dim() == 3:  # members that saw different rows cannot be compared
                 return self.metrics(inputs[0], targets[0], loss_name=loss_name)
-            return _named(means, logvars, targets, loss_name)
+            return self._named(means, logvars, targets, loss_name)
         means, logvars = self.model.predict_distribution(batch["obs"], batch["actions"])
-        metrics = _named(means, logvars, targets, loss_name)
+        metrics = self._named(means, logvars, targets, loss_name)
         self.optimizer.descend(metrics[loss_name], self.parameters)
         return metrics
 
@@ -80,7 +98,10 @@ class DynamicsLearner:
     def step(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The same with the explicit backward pass; gives means and log-variances from before the step."""
         done = self.model.run(inputs)
-        d_means, d_logvars = gaussian_nll_gradient(done.means, done.logvars, targets)
+        if self.deterministic:
+            d_means, d_logvars = squared_error_gradient(done.means, targets, self.model.target_scale), None
+        else:
+            d_means, d_logvars = gaussian_nll_gradient(done.means, done.logvars, targets)
         self.model.backward(done, d_means=d_means, d_logvars=d_logvars, decays=self.decays)
         self.optimizer.step([self.model.gradient])
         return done.means, done.logvars
@@ -89,13 +110,18 @@ class DynamicsLearner:
     def metrics(self, inputs: Tensor, targets: Tensor, *, loss_name: str) -> Metrics:
         """How well all members predict these rows."""
         done = self.model.run(inputs)
-        return _named(done.means, done.logvars, targets, loss_name)
+        return self._named(done.means, done.logvars, targets, loss_name)
+
+    def _named(self, means: Tensor, logvars: Tensor, targets: Tensor, loss_name: str) -> Metrics:
+        apart = disagreement(means.detach())
+        batch = {"predicted_means": means, "targets": targets, "ensemble_disagreement": apart}
+        extra = {"target_scale": self.model.target_scale} if self.deterministic else {"predicted_logvars": logvars}
+        return dynamics_metrics(batch | extra, loss_name)
 
     @torch.no_grad()
     def holdout_errors(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Mean squared error by member, in units of each target's spread so that all of them count."""
-        errors: Tensor = (self.model.run(inputs).means - targets) / self.model.target_scale
-        return errors.square().mean(dim=(-2, -1))
+        return squared_error(self.model.run(inputs).means, targets, self.model.target_scale)
 
     def state_dict(self) -> State:
         model = {"model": self.model.state_dict()} if hasattr(self.model, "state_dict") else {}
@@ -105,9 +131,3 @@ class DynamicsLearner:
         if "model" in state:
             self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-
-
-def _named(means: Tensor, logvars: Tensor, targets: Tensor, loss_name: str) -> Metrics:
-    apart = disagreement(means.detach())
-    batch = {"predicted_means": means, "predicted_logvars": logvars, "targets": targets, "ensemble_disagreement": apart}
-    return dynamics_metrics(batch, loss_name)

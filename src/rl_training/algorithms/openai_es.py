@@ -26,6 +26,13 @@ def centered_ranks(returns: Tensor) -> Tensor:
     return ranks
 
 
+def standardized_returns(returns: Tensor) -> Tensor:
+    """Returns with mean 0 and standard deviation 1, where an outlier has its say; zeros if all are equal."""
+    standardized = (returns - returns.mean()) / returns.std(correction=0)
+    # a mean that is off by its last bit must not make something out of nothing
+    return torch.where(returns.max() > returns.min(), standardized, torch.zeros_like(returns))
+
+
 def es_gradient(perturbations: Tensor, positive_utilities: Tensor, negative_utilities: Tensor) -> Tensor:
     """Σ (u⁺ − u⁻) ε / 2n: the way up. Not divided by noise_std, which Adam would undo anyway."""
     weights = (positive_utilities - negative_utilities).to(perturbations.dtype)
@@ -38,7 +45,7 @@ def openai_es_loss(batch: Mapping[str, Tensor]) -> Metrics:
 
 
 class OpenAIES(EvolutionAlgorithm):
-    """Ranks all returns of a generation together, and lets Adam (or plain SGD) climb by the ranks.
+    """Ranks all returns of a generation together (or standardises them), and lets Adam (or plain SGD) climb by the ranks.
 
     It descends along −g + weight_decay · θ, so the decay passes through Adam's scaling, as in the paper.
     """
@@ -51,10 +58,11 @@ class OpenAIES(EvolutionAlgorithm):
         noise_std: float,
         weight_decay: float = 0.0,
         optimizer: Literal["adam", "sgd"] = "adam",
+        fitness_shaping: Literal["centered_ranks", "standardized"] = "centered_ranks",
         observation_normalizer: ObservationNormalizer | None = None,
     ) -> None:
         super().__init__(model, step_size=step_size, noise_std=noise_std, observation_normalizer=observation_normalizer)
-        self.weight_decay = weight_decay
+        self.weight_decay, self.fitness_shaping = weight_decay, fitness_shaping
         self.parameters = model.flat_parameters()
         self.optimizer: Adam | None = None
         if optimizer == "adam":
@@ -64,7 +72,7 @@ class OpenAIES(EvolutionAlgorithm):
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (a generation needs no clock)
         positive, negative, perturbations = batch["positive_returns"], batch["negative_returns"], batch["perturbations"]
         returns = torch.cat([positive, negative])
-        utilities = centered_ranks(returns)
+        utilities = centered_ranks(returns) if self.fitness_shaping == "centered_ranks" else standardized_returns(returns)
         gradient = es_gradient(perturbations, *utilities.chunk(2))
         before = self.model.flat_parameters()
         self.model.set_flat_parameters(self._climbed(before, gradient))

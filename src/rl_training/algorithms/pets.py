@@ -31,7 +31,8 @@ class PETS(Algorithm):
 
     `dynamics_model` is an `MLPMOPOEnsembleModel`, or any object with `obs_dim, action_dim, num_ensembles,
     ensemble_parameters()` and `predict_distribution(obs, actions)`. `reward_fn` and `termination_fn` are known functions
-    of (obs, actions in [-1, 1], next_obs). The learner remembers no plan: whoever acts in episodes hands the last one in.
+    of (obs, actions in [-1, 1], next_obs). The learner remembers no plan: whoever acts in episodes hands the last one in,
+    unless `warm_start` is off.
     """
 
     def __init__(
@@ -43,12 +44,13 @@ class PETS(Algorithm):
         planner: CEM | None = None,
         num_particles: int = 20,
         ts1: bool = False,
+        warm_start: bool = True,
         reward_fn: TransitionFn | None = None,
         termination_fn: TransitionFn | None = None,
     ) -> None:
         self.dynamics = DynamicsLearner(dynamics_model, learning_rate=learning_rate, decays=weight_decays)
         self.planner = planner or CEM()
-        self.num_particles, self.ts1 = num_particles, ts1
+        self.num_particles, self.ts1, self.warm_start = num_particles, ts1, warm_start
         self.reward_fn, self.termination_fn = reward_fn, termination_fn
 
     @property
@@ -155,7 +157,8 @@ class EpisodePlans:
         fresh = obs.new_zeros(self.learner.planner.horizon, self.learner.dynamics_model.action_dim)
         start = torch.stack([self.plans.get(episode, fresh) for episode in episodes])
         plan = self.learner.plan(obs, start=start, generator=self.generator)
-        self.plans = dict(zip(episodes, plan.shifted(fresh[0]), strict=True))  # of those that ended nothing is kept
+        if self.learner.warm_start:
+            self.plans = dict(zip(episodes, plan.shifted(fresh[0]), strict=True))  # of those that ended nothing is kept
         return plan.mean[:, 0]
 
 

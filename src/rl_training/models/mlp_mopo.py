@@ -38,9 +38,9 @@ class EnsemblePass(NamedTuple):
 
     means: Tensor  # (members, batch, obs_dim + 1)
     logvars: Tensor
-    below_max: Tensor  # raw network output measured from the upper bound, and what passed it from the lower one
-    above_min: Tensor
     tape: Tape
+    below_max: Tensor | None = None  # raw network output measured from the upper bound, and what passed it from the lower one
+    above_min: Tensor | None = None  # (there are none without variances)
 
 
 class MLPMOPOEnsembleModel(FlatModule):
@@ -49,6 +49,8 @@ class MLPMOPOEnsembleModel(FlatModule):
     Networks see standardised inputs and predict standardised targets; the statistics are part of the state and come
     from `standardize`. Log-variances stay softly between two learned bounds of each member's own. Elites are the
     members that predict when one is drawn. There is no model of how episodes end.
+
+    With `deterministic` members give means alone: their log-variances are −∞, and nothing is drawn around the means.
     """
 
     def __init__(
@@ -60,17 +62,19 @@ class MLPMOPOEnsembleModel(FlatModule):
         *,
         num_elites: int | None = None,
         activation: str = "silu",
+        deterministic: bool = False,
     ) -> None:
         self.obs_dim, self.action_dim, self.num_ensembles = obs_dim, action_dim, num_ensembles
-        self.target_dim = obs_dim + 1
-        sizes = (obs_dim + action_dim, *hidden_sizes, 2 * self.target_dim)
+        self.target_dim, self.deterministic = obs_dim + 1, deterministic
+        sizes = (obs_dim + action_dim, *hidden_sizes, self.target_dim * (1 if deterministic else 2))
         self.layout = MLPLayout(sizes, members=num_ensembles, activation=activation)
-        bounds = num_ensembles * self.target_dim
-        super().__init__({"net": self.layout, "max_logvar": bounds, "min_logvar": bounds})
+        bounds = dict.fromkeys(() if deterministic else ("max_logvar", "min_logvar"), num_ensembles * self.target_dim)
+        super().__init__({"net": self.layout, **bounds})
         for layer in self.layout.layers(self.flat.data):  # as the authors: narrow weights, no bias
             nn.init.trunc_normal_(layer.weight, std=1.0, a=-2.0, b=2.0).mul_(0.5 / math.sqrt(layer.weight.shape[-2]))
-        self.vector("max_logvar").data.fill_(0.5)
-        self.vector("min_logvar").data.fill_(-10.0)
+        if not deterministic:
+            self.vector("max_logvar").data.fill_(0.5)
+            self.vector("min_logvar").data.fill_(-10.0)
         self.input_mean: Tensor
         self.input_scale: Tensor
         self.target_mean: Tensor
@@ -104,16 +108,21 @@ class MLPMOPOEnsembleModel(FlatModule):
         differentiable by autograd. For a single observation there is no batch axis."""
         x = torch.cat([as_rows(obs), as_rows(actions)], dim=-1)
         x = (x - self.input_mean) / self.input_scale
-        means, raw = self.layout.forward(self.layout.layers(self.vector("net")), x).chunk(2, dim=-1)
-        upper, lower = (self._bound(self.vector(name)) for name in ("max_logvar", "min_logvar"))
-        logvars = upper - softplus(upper - raw)
-        logvars = lower + softplus(logvars - lower)
-        means, logvars = means * self.target_scale + self.target_mean, logvars + 2 * self.target_scale.log()
+        outputs = self.layout.forward(self.layout.layers(self.vector("net")), x)
+        means = outputs[..., : self.target_dim] * self.target_scale + self.target_mean
+        if self.deterministic:
+            logvars = torch.full_like(means, -torch.inf)
+        else:
+            upper, lower = (self._bound(self.vector(name)) for name in ("max_logvar", "min_logvar"))
+            logvars = upper - softplus(upper - outputs[..., self.target_dim :])
+            logvars = lower + softplus(logvars - lower) + 2 * self.target_scale.log()
         return (means.squeeze(1), logvars.squeeze(1)) if obs.dim() == 1 else (means, logvars)
 
     def regularization(self, decays: Sequence[float] = ()) -> Tensor:
         """What is added to the loss: the width between the bounds, and half the squared weights of each layer."""
-        width = self.vector("max_logvar").sum() - self.vector("min_logvar").sum()
+        width = self.flat.new_zeros(())
+        if not self.deterministic:
+            width = self.vector("max_logvar").sum() - self.vector("min_logvar").sum()
         layers = self.layout.layers(self.vector("net"))
         squares = [0.5 * decay * layer.weight.square().sum() for decay, layer in zip(decays, layers, strict=bool(decays))]
         return BOUNDS_COEF * width + sum(squares)
@@ -122,25 +131,38 @@ class MLPMOPOEnsembleModel(FlatModule):
     def run(self, inputs: Tensor) -> EnsemblePass:
         """Predict for rows of (obs, action), the same for all members or (members, batch, ·), keeping the tape."""
         outputs, tape = self.layout.run(self.layers("net"), (inputs - self.input_mean) / self.input_scale)
-        means, raw = outputs.chunk(2, dim=-1)
+        means = torch.addcmul(self.target_mean, outputs[..., : self.target_dim], self.target_scale)
+        if self.deterministic:
+            return EnsemblePass(means, torch.full_like(means, -torch.inf), tape)
         upper, lower = (self._bound(self.vector(name).data) for name in ("max_logvar", "min_logvar"))
-        below_max = upper - raw
+        below_max = upper - outputs[..., self.target_dim :]
         above_min = upper - softplus(below_max) - lower
         logvars = lower + softplus(above_min) + 2 * self.target_scale.log()
-        return EnsemblePass(torch.addcmul(self.target_mean, means, self.target_scale), logvars, below_max, above_min, tape)
+        return EnsemblePass(means, logvars, tape, below_max, above_min)
 
     @torch.no_grad()
-    def backward(self, done: EnsemblePass, *, d_means: Tensor, d_logvars: Tensor, decays: Sequence[float] = ()) -> None:
+    def backward(
+        self, done: EnsemblePass, *, d_means: Tensor, d_logvars: Tensor | None = None, decays: Sequence[float] = ()
+    ) -> None:
         """Fill the gradient of whatever has these gradients at the predictions, `regularization(decays)` included."""
-        d_inner = d_logvars * done.above_min.sigmoid()
-        d_raw = d_inner * done.below_max.sigmoid()
+        d_outputs = d_means * self.target_scale
+        if d_logvars is not None:
+            d_outputs = torch.cat([d_outputs, self._through_bounds(done, d_logvars)], dim=-1)
         layers, gradients = self.layers("net"), self.gradient_layers("net")
-        self.layout.backward(layers, gradients, done.tape, torch.cat([d_means * self.target_scale, d_raw], dim=-1))
+        self.layout.backward(layers, gradients, done.tape, d_outputs)
         for decay, layer, gradient in zip(decays, layers, gradients, strict=bool(decays)):
             gradient.weight.add_(layer.weight, alpha=decay)
+
+    def _through_bounds(self, done: EnsemblePass, d_logvars: Tensor) -> Tensor:
+        """The gradient at the network's own log-variances; the bounds' own is filled."""
+        assert done.above_min is not None
+        assert done.below_max is not None
+        d_inner = d_logvars * done.above_min.sigmoid()
+        d_raw = d_inner * done.below_max.sigmoid()
         # a bound gets what its softplus keeps from the network
         self._bound(self.gradient_vector("max_logvar")).copy_((d_inner - d_raw).sum(1, keepdim=True)).add_(BOUNDS_COEF)
         self._bound(self.gradient_vector("min_logvar")).copy_((d_logvars - d_inner).sum(1, keepdim=True)).sub_(BOUNDS_COEF)
+        return d_raw
 
     def draw_members(self, rows: int) -> Tensor:
         """An elite for each row; keep them over a rollout for TS∞, draw anew at every step for TS1."""
@@ -172,15 +194,14 @@ class MLPMOPOEnsembleModel(FlatModule):
 
     def copy_members(self, source: Tensor, members: Tensor, target: Tensor) -> None:
         """Copy the parameters of some members from one flat vector to another."""
-        bounds = self.num_ensembles * self.target_dim
-        for part_from, part_to in (
-            *zip(self._tensors(source[: -2 * bounds]), self._tensors(target[: -2 * bounds]), strict=True),
-            *((self._bound(source[i:][:bounds]), self._bound(target[i:][:bounds])) for i in (-2 * bounds, -bounds)),
-        ):
+        for part_from, part_to in zip(self._tensors(source), self._tensors(target), strict=True):
             part_to[members] = part_from[members]
 
-    def _tensors(self, net: Tensor) -> list[Tensor]:
-        return [part for layer in self.layout.layers(net) for part in (layer.weight, layer.bias)]
+    def _tensors(self, flat: Tensor) -> list[Tensor]:
+        """Views of a flat vector with an axis of members each."""
+        net = self.layout.num_parameters
+        layers = [part for layer in self.layout.layers(flat[:net]) for part in (layer.weight, layer.bias)]
+        return [*layers, *map(self._bound, flat[net:].view(-1, self.num_ensembles * self.target_dim))]
 
     def _bound(self, vector: Tensor) -> Tensor:
         return vector.view(self.num_ensembles, 1, self.target_dim)
@@ -201,17 +222,19 @@ class Simulator:
         layers = model.layout.select(model.layers("net"), model.elites)
         first = layers[0]
         layers[0] = Layer(first.weight / model.input_scale.unsqueeze(-1), first.bias, None, None)
-        scale, shift = model.target_scale, 2 * model.target_scale.log()
-        last = layers[-1]
-        stretch = torch.cat([scale, torch.ones_like(scale)])
-        # the soft bounds move along with the log-variance, so that its shift can stand in the bias
-        self.hidden = layers[:-1]
+        self.deterministic = model.deterministic
+        stretch, lift = model.target_scale, model.target_mean
+        if not self.deterministic:
+            # the soft bounds move along with the log-variance, so that its shift can stand in the bias
+            shift = 2 * model.target_scale.log()
+            stretch, lift = torch.cat([stretch, torch.ones_like(stretch)]), torch.cat([lift, shift])
+            self.upper, self.lower = (
+                (model._bound(model.vector(name).data)[model.elites] + shift).mT for name in ("max_logvar", "min_logvar")
+            )
+        self.hidden, last = layers[:-1], layers[-1]
         # transposed: BLAS is slow at products with few columns
         self.weight = (last.weight * stretch).mT.contiguous()
-        self.bias = (last.bias * stretch + torch.cat([model.target_mean, shift])).mT.contiguous()
-        self.upper, self.lower = (
-            (model._bound(model.vector(name).data)[model.elites] + shift).mT for name in ("max_logvar", "min_logvar")
-        )
+        self.bias = (last.bias * stretch + lift).mT.contiguous()
 
     @torch.no_grad()
     def __call__(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
@@ -219,7 +242,10 @@ class Simulator:
         h = torch.cat([obs - self.obs_mean, actions - self.action_mean], dim=-1)
         for layer in self.hidden:
             h = _activate_in_place(torch.baddbmm(layer.bias, h, layer.weight), self.activation)
-        means, raw = torch.baddbmm(self.bias, self.weight, h.mT).chunk(2, dim=1)
+        outputs = torch.baddbmm(self.bias, self.weight, h.mT)
+        if self.deterministic:
+            return outputs.mT, torch.full_like(outputs.mT, -torch.inf)
+        means, raw = outputs.chunk(2, dim=1)
         logvars: Tensor = self.lower + softplus(self.upper - softplus(self.upper - raw) - self.lower)
         return means.mT, logvars.mT
 

@@ -26,6 +26,9 @@ class DynamicsOptions(Options):
     num_ensembles: int = option(5, "Networks in the ensemble, evaluated as one batched network.", ge=1)
     num_elites: int | None = option(None, "Members with the lowest holdout error that predict; none means all of them.", ge=1)
     model_hidden_sizes: HiddenSizes = option((200, 200, 200), "Width of each hidden layer of the dynamics networks.")
+    deterministic_model: bool = option(
+        False, "Networks that give means alone, fitted by their squared error; nothing is drawn around the means."
+    )
     model_learning_rate: float = option(1e-3, "Adam's step size for the dynamics networks.", gt=0)
     model_weight_decay: WeightDecay | None = option(
         None, "L2 penalty of each layer's weights, or one for all; none rises evenly from 2.5e-5 (first layer) to 1e-4 (last)."

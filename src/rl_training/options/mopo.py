@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from rl_training.options._dynamics import DynamicsOptions
 from rl_training.options._offline import OfflineOptions
 from rl_training.options._sac import SACPolicyOptions
 from rl_training.options._search import Real, SearchSpace, one_of
-from rl_training.options.base import HiddenSizes, option
+from rl_training.options.base import HiddenSizes, Problem, option
 from rl_training.options.schedules import warmup_factor
 
 KEPT_REFRESHES = 5  # the authors keep the rollouts of five epochs
@@ -65,6 +66,16 @@ class MOPOConfig(OfflineOptions, DynamicsOptions, SACPolicyOptions):
         None, f"Imagined transitions kept, the newest; none means those of the last {KEPT_REFRESHES} refreshes.", ge=1
     )
     synthetic_batch_ratio: float = option(0.95, "Share of imagined transitions in every batch of the policy.", ge=0, le=1)
+
+    def contradictions(self) -> Iterator[Problem]:
+        """A penalty that is always 0 is none."""
+        yield from super().contradictions()
+        if self.penalty_coef and self.penalty == "max_std" and self.deterministic_model:
+            text = "deterministic networks have no deviation to be penalised; give penalty: disagreement, or penalty_coef: 0"
+            yield Problem(("penalty", "deterministic_model"), text)
+        if self.penalty_coef and self.penalty == "disagreement" and self.num_ensembles == 1:
+            text = "one network agrees with itself everywhere; give at least 2 num_ensembles, or penalty: max_std"
+            yield Problem(("penalty", "num_ensembles"), text)
 
     def predicting_members(self) -> int:
         """How many members are elites; without held-out data nobody could say which."""

@@ -27,6 +27,9 @@ class OpenAIESConfig(EvolutionOptions):
     hidden_sizes: HiddenSizes = option((64, 64), "Width of each hidden layer; none at all makes the policy linear.")
     step_size: float = option(0.01, "Step of the optimiser; learning_rate_schedule and warmup_steps move it.", gt=0)
     noise_std: float = option(0.02, "Standard deviation of the perturbations.", gt=0)
+    fitness_shaping: Literal["centered_ranks", "standardized"] = option(
+        "centered_ranks", "What a return counts for: its rank among all, or its distance from their mean in deviations."
+    )
     weight_decay: float = option(0.005, "How strongly parameters are drawn to 0 (L2).", ge=0)
     optimizer: Literal["adam", "sgd"] = option("adam", "What turns the estimated gradient into a step.")
     action_noise: float = option(0.01, "Standard deviation of noise on continuous actions, in training only.", ge=0)

@@ -49,6 +49,9 @@ class PETSConfig(DynamicsOptions, CommonOptions):
     planning_propagation: Literal["tsinf", "ts1"] = option(
         "tsinf", "Whether a particle keeps its member for the whole plan (tsinf) or changes it at every step (ts1)."
     )
+    planning_warm_start: bool = option(
+        True, "Begin each search at what is left of the plan before; else in the middle of the action range."
+    )
     planning_momentum: float = option(0.1, "Share of the old mean and variance that stays in each iteration.", ge=0, lt=1)
     planning_keep_elites: float = option(
         0.3, "Share of the best plans that stay among the candidates of the next iteration.", ge=0, le=1

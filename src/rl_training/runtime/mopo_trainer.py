@@ -19,12 +19,11 @@ from rl_training.envs.source import EnvSource
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.registry import AlgorithmSpec
 from rl_training.models.known_dynamics import termination_function
-from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
 from rl_training.options.mopo import MOPOConfig
 from rl_training.runtime.loops import on_device
 from rl_training.runtime.offline_loop import OfflineLoop
 from rl_training.runtime.opening import SessionOptions, open_session
-from rl_training.runtime.pets_trainer import in_env_units
+from rl_training.runtime.pets_trainer import dynamics_model, in_env_units
 from rl_training.runtime.rng import Stream
 from rl_training.runtime.sac_trainer import sac_model, sac_policy_settings
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint
@@ -150,8 +149,7 @@ def data_range(transitions: Batch) -> tuple[Tensor, Tensor]:
 
 
 def build_mopo(options: MOPOConfig, env: EnvSpec, device: torch.device) -> MOPO:
-    members, elites = options.num_ensembles, options.predicting_members()
-    dynamics = MLPMOPOEnsembleModel(env.obs_dim, env.action_dim, options.model_hidden_sizes, members, num_elites=elites)
+    dynamics = dynamics_model(options, env, num_elites=options.predicting_members())
     return MOPO(
         sac_model(options, env, device),
         dynamics.to(device),

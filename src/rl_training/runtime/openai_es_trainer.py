@@ -31,6 +31,7 @@ def build_openai_es(options: OpenAIESConfig, env: EnvSpec, device: torch.device)
         noise_std=options.noise_std,
         weight_decay=options.weight_decay,
         optimizer=options.optimizer,
+        fitness_shaping=options.fitness_shaping,
         observation_normalizer=normalizer,
     )
 

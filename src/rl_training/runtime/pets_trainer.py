@@ -20,6 +20,7 @@ from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.registry import AlgorithmSpec
 from rl_training.models.known_dynamics import TransitionFn, reward_function, termination_function
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
+from rl_training.options._dynamics import DynamicsOptions
 from rl_training.options.pets import PETSConfig
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.loops import CollectingLoop, on_device
@@ -44,7 +45,8 @@ class PlanningExplorer:
     def explore(self, obs: Tensor) -> Tensor:
         began = time.perf_counter()
         plan = self.learner.plan(obs, start=self.plans)
-        self.plans = plan.shifted(torch.zeros_like(plan.mean[0, 0]))
+        if self.learner.warm_start:
+            self.plans = plan.shifted(torch.zeros_like(plan.mean[0, 0]))
         self._seconds, self._planned = self._seconds + time.perf_counter() - began, self._planned + 1
         return plan.mean[:, 0]
 
@@ -152,9 +154,6 @@ class PETSLoop(CollectingLoop):
 
 
 def build_pets(options: PETSConfig, env: EnvSpec, device: torch.device) -> PETS:
-    model = MLPMOPOEnsembleModel(
-        env.obs_dim, env.action_dim, options.model_hidden_sizes, options.num_ensembles, num_elites=options.num_elites
-    ).to(device)
     planner = CEM(
         horizon=options.planning_horizon,
         candidates=options.planning_candidates,
@@ -166,14 +165,27 @@ def build_pets(options: PETSConfig, env: EnvSpec, device: torch.device) -> PETS:
         initial_std=options.planning_initial_std,
     )
     return PETS(
-        model,
+        dynamics_model(options, env, num_elites=options.num_elites).to(device),
         options.model_learning_rate,
         weight_decays=options.layer_decays(),
         planner=planner,
         num_particles=options.planning_particles,
         ts1=options.planning_propagation == "ts1",
+        warm_start=options.planning_warm_start,
         reward_fn=in_env_units(reward_function(options.reward_fn, obs_dim=env.obs_dim), env, device),
         termination_fn=in_env_units(termination_function(options.termination_fn, obs_dim=env.obs_dim), env, device),
+    )
+
+
+def dynamics_model(options: DynamicsOptions, env: EnvSpec, *, num_elites: int | None) -> MLPMOPOEnsembleModel:
+    """The ensemble that the options ask for, MOPO's too."""
+    return MLPMOPOEnsembleModel(
+        env.obs_dim,
+        env.action_dim,
+        options.model_hidden_sizes,
+        options.num_ensembles,
+        num_elites=num_elites,
+        deterministic=options.deterministic_model,
     )
 
 
