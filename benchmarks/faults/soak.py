@@ -2,10 +2,10 @@
 
     python benchmarks/faults/soak.py [--minutes 60] [--only sac]      (`make soak`, `make soak SOAK_MINUTES=2`)
 
-Each algorithm is trained by the command line in a process of its own. Every few seconds its resident memory, its open
-files and the steps it has made per second of its own processor time are read from /proc and metrics.jsonl; processor
-time, because other work on the machine is no fault of the run's. The first quarter is warm-up. SAC's replay buffer is
-small enough to be full by then: pages of it that were never written take no memory.
+Each algorithm is trained by the command line in a process of its own, both at once. Every few seconds its resident memory,
+its open files and the steps it has made per second of its own processor time are read from /proc and metrics.jsonl;
+processor time, because other work on the machine is no fault of the run's. The first quarter is warm-up. SAC's replay
+buffer is small enough to be full by then: pages of it that were never written take no memory.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import mean, median
@@ -87,6 +88,7 @@ def judged(readings: list[dict[str, float]]) -> dict[str, Any]:
     return {
         "readings": len(readings),
         "minutes": round((readings[-1]["time"] - readings[0]["time"]) / 60, 1),
+        "cpu_minutes": round((readings[-1]["cpu_seconds"] - readings[0]["cpu_seconds"]) / 60, 1),
         "steps": int(readings[-1]["step"]),
         "memory_mib": [round(value / 1024, 2) for value in memory],
         "memory_growth_percent": round(100 * growth, 3),
@@ -98,16 +100,17 @@ def judged(readings: list[dict[str, float]]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Soak each algorithm in turn; exit code 1 where one is not flat."""
+    """Soak the algorithms side by side; exit code 1 where one is not flat."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=60.0, help="for each algorithm (default 60)")
     parser.add_argument("--only", choices=sorted(RUNS))
     parser.add_argument("--out", type=Path, default=RESULTS / "soak.json")
     args = parser.parse_args()
-    results = {}
-    for name in [args.only] if args.only else RUNS:
-        results[name] = judged(watch(name, 60 * args.minutes))
-        print(name, json.dumps(results[name]), flush=True)
+    names = [args.only] if args.only else list(RUNS)
+    with ThreadPoolExecutor(len(names)) as pool:
+        watched = pool.map(lambda name: watch(name, 60 * args.minutes), names)
+        results = {name: judged(readings) for name, readings in zip(names, watched, strict=True)}
+    print(json.dumps(results, indent=1))
     record = {
         "made": f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, python {platform.python_version()}",
