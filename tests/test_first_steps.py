@@ -1,15 +1,18 @@
 """What newcomers try: habits from other libraries and plain slips are answered with what to do."""
 
+import logging
+
 import gymnasium as gym
 import numpy as np
 import pytest
 
 from rl_training import PPO, SAC
 from rl_training.cli import main
-from rl_training.errors import ConfigError
+from rl_training.errors import CheckpointError, ConfigError, UnsupportedSpace
 from rl_training.experiment.config import TrainConfig
+from rl_training.experiment.yaml_loader import parse_yaml
 from rl_training.options import algorithm_names, load_options_class
-from rl_training.options._foreign import CONFIG_FIELDS, NAMES, name_here
+from rl_training.options._foreign import ADVICE, CONFIG_FIELDS, NAMES, name_here
 
 SMALL = {"total_timesteps": 64, "num_steps": 32, "minibatch_size": 32, "update_epochs": 1, "eval_episodes": 1}
 
@@ -109,3 +112,69 @@ def test_resume_says_that_a_run_keeps_its_settings(capsys):
 def test_an_observation_that_is_not_finite_is_refused_with_its_place(agent, obs, place):
     with np.errstate(over="ignore"), pytest.raises(ValueError, match=place):
         agent.predict(obs)
+
+
+def test_names_are_found_whatever_their_case(capsys):
+    assert main(["config", "PPO/CartPole"]) == 2
+    assert "did you mean 'ppo/cartpole'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["ppo", "env_id=Acrobot-v1"], ["algo=ppo", "env_id=Acrobot-v1"]])
+def test_an_algorithm_takes_its_defaults_to_any_environment(words, capsys):
+    assert main(["config", *words, "gamma=0.9", "--seed", "3"]) == 0
+    told = TrainConfig.from_dict(parse_yaml(capsys.readouterr().out, source="stdout"))
+    assert told == PPO("Acrobot-v1", gamma=0.9, seed=3).config
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["ppo"], "its presets are: ppo/cartpole, ppo/halfcheetah, ppo/pendulum; without one: ppo env_id=NAME"),
+        (["pppo", "env_id=Acrobot-v1"], "there is no preset or algorithm 'pppo'; did you mean 'ppo'?"),
+        (["algo=pppo", "env_id=Acrobot-v1"], "there is no algorithm 'pppo'; did you mean 'ppo'?"),
+        (["ppo/cartpole", "gamma", "0.9"], "settings are written key=value, with no space between"),
+        (["ppo/cartpole", "--learning-rate", "1"], "settings are written without dashes: learning_rate=value"),
+        (["ppo/cartpole", "--env", "Acrobot-v1"], "settings are written without dashes: env_id=value"),
+        (["ppo/cartpole", "--n-timesteps", "9"], "did you mean '--total-timesteps'?"),
+        (["ppo/cartpole", "--dry-run"], "`rl-training config` prints what would be trained"),
+        (["ppo/cartpole", "verbose=1"], "logging.basicConfig(level=logging.INFO)"),
+    ],
+)
+def test_what_other_command_lines_take_is_answered_with_ours(words, message, capsys):
+    assert main(["train", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_advice_is_only_for_what_is_no_option_here():
+    known = {name for algo in algorithm_names() for name in load_options_class(algo).model_fields}
+    assert not set(ADVICE) & (known | set(NAMES) | set(TrainConfig.model_fields))
+
+
+def test_an_agent_says_what_it_is(agent):
+    assert repr(agent) == f"<PPO on CartPole-v1, seed 0, learnt: {agent.checkpoint_path}>"
+    assert repr(SAC("Pendulum-v1", seed=2)) == "<SAC on Pendulum-v1, seed 2, nothing learnt yet>"
+
+
+def test_evaluations_are_logged_for_those_who_listen(tmp_path, caplog):
+    with caplog.at_level(logging.INFO, logger="rl_training"):
+        result = PPO("CartPole-v1", output_dir=tmp_path, eval_interval=32, **SMALL).learn()
+    told = [record.getMessage() for record in caplog.records if "evaluation" in record.getMessage()]
+    assert len(told) == 2
+    assert told[1] == f"step 64 of 64: evaluation {result.metrics['eval_return_mean']:.6g}"
+
+
+class Spaceless(gym.Env):
+    action_space = gym.spaces.Discrete(2)
+
+
+def test_an_environment_without_a_space_is_told_so(tmp_path):
+    with pytest.raises(UnsupportedSpace, match="Spaceless has no observation_space; set it in __init__"):
+        PPO(Spaceless, output_dir=tmp_path, **SMALL).learn()
+    assert not list(tmp_path.iterdir())
+
+
+def test_saving_over_a_folder_is_refused(agent, tmp_path):
+    (tmp_path / "here").mkdir()
+    with pytest.raises(CheckpointError, match=r"here: could not be written: Is a directory$"):
+        agent.save(tmp_path / "here")
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]

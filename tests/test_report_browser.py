@@ -166,6 +166,34 @@ def test_another_metric_is_drawn_when_it_is_chosen(page: Page, width: int):
     assert picture(page) != linear
 
 
+STEP_TICKS = """[...document.querySelectorAll('.panel .axis text[text-anchor=middle]:not([transform])')]
+  .map((one) => one.textContent).filter((text) => /^[0-9]/.test(text))"""
+DOTS = "[...document.querySelectorAll('.dot.mean')].slice(0, 20).map((one) => Number(one.getAttribute('cx')))"
+
+
+@WIDTHS
+def test_on_a_log_axis_equal_factors_of_steps_are_equally_far(browser: Browser, tmp_path: Path, width: int):
+    make_run(tmp_path, points=10)  # 1,000, 2,000, ... 10,000
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 0
+    page = browser.open((tmp_path / "r.html").as_uri(), width=width)
+    page.click("#show-logSteps")
+    dots = page.ask(DOTS)
+    doubled = [dots[2 * i + 1] - dots[i] for i in range(5)]
+    assert max(doubled) - min(doubled) < 0.1  # pixels
+    assert page.ask(OUTSIDE) == []
+    assert len(page.ask(STEP_TICKS)) >= 2
+    box = page.box(".panel svg")
+    page.mouse("mouseMoved", box["x"] + dots[3], box["y"] + 60)
+    assert "step 4,000" in page.ask("document.querySelector('.tip').innerText")
+    page.drag(".panel svg", start=0.7, end=0.8)  # less than a factor of two: no round power lies in it
+    assert len(page.ask(STEP_TICKS)) >= 2
+    assert page.ask("document.querySelector('#reset').disabled") is False
+    page.click("#show-logSteps")
+    assert page.ask(OUTSIDE) == []
+    assert page.errors() == []
+    page.close()
+
+
 def test_smoothing_straightens_the_curve_and_leaves_the_tables_alone(page: Page):
     page.click("#show-runs")
     table = page.ask("document.querySelector('#results').innerText")

@@ -70,9 +70,10 @@ class TrainingInterrupted(KeyboardInterrupt):
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that looks most like `name`, if any looks like it at all."""
-    matches = get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return matches[0] if matches else None
+    """The known name that looks most like `name`, whatever its case, if any looks like it at all."""
+    names = {other.lower(): other for other in known}
+    matches = get_close_matches(name.lower(), names, n=1, cutoff=0.6)
+    return names[matches[0]] if matches else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -13,7 +13,8 @@ import numpy as np
 from rl_training.envs.source import EnvSource
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.checkpoint import load_checkpoint, read_header
-from rl_training.experiment.config import TrainConfig
+from rl_training.experiment.config import WITHOUT_PRESET, TrainConfig
+from rl_training.experiment.files import reason
 from rl_training.experiment.locate import resolve_checkpoint, run_directory_of
 from rl_training.experiment.overrides import change
 from rl_training.experiment.registry import get_algorithm_spec
@@ -28,8 +29,6 @@ from rl_training.types import TrainResult
 log = logging.getLogger(__name__)
 
 Managed = TypeVar("Managed", bound="ManagedAlgorithm")
-
-DEFAULT_TIMESTEPS = 100_000
 
 
 class ManagedAlgorithm:
@@ -63,6 +62,10 @@ class ManagedAlgorithm:
         self.checkpoint_path: Path | None = None
         self._policy: Policy | None = None
 
+    def __repr__(self) -> str:
+        learnt = "nothing learnt yet" if self.checkpoint_path is None else f"learnt: {self.checkpoint_path}"
+        return f"<{type(self).__name__} on {self.config.env_id}, seed {self.config.seed}, {learnt}>"
+
     def _config_for(self, env: Any, settings: dict[str, Any]) -> TrainConfig:
         if isinstance(env, str):
             if is_config_name(env):
@@ -71,9 +74,8 @@ class ManagedAlgorithm:
         else:
             self._env, env_id = env, EnvSource(env=env).env_id
         fields = {name: settings.pop(name) for name in list(settings) if name in TrainConfig.model_fields}
-        defaults = {"seed": 0, "total_timesteps": DEFAULT_TIMESTEPS, "output_dir": "runs"}
         options = {**fields.pop("algo_kwargs", {}), **settings}
-        return TrainConfig(**{**defaults, **fields, "algo": self.algo, "env_id": env_id, "algo_kwargs": options})
+        return TrainConfig(**{**WITHOUT_PRESET, **fields, "algo": self.algo, "env_id": env_id, "algo_kwargs": options})
 
     @classmethod
     def from_preset(cls: type[Managed], name: str | Path, **settings: Any) -> Managed:
@@ -107,9 +109,9 @@ class ManagedAlgorithm:
 
     def _nothing_left(self, done: int, run_dir: Path) -> TrainResult:
         total = self.config.total_timesteps
-        reason = f"nothing left to do: {done} of {total} steps are done; go on with learn(total_timesteps={done + total})"
-        log.warning("%s", reason)
-        metrics = {"global_step": done, **self.evaluate(), "stop_reason": reason}
+        why = f"nothing left to do: {done} of {total} steps are done; go on with learn(total_timesteps={done + total})"
+        log.warning("%s", why)
+        metrics = {"global_step": done, **self.evaluate(), "stop_reason": why}
         return TrainResult(run_dir, self._require_checkpoint(), metrics)
 
     def predict(self, obs: Any, *, deterministic: bool = True) -> int | np.ndarray:
@@ -137,7 +139,7 @@ class ManagedAlgorithm:
             partial.replace(target)
         except OSError as error:
             partial.unlink(missing_ok=True)
-            raise CheckpointError(f"{target}: could not be written: {error}") from error
+            raise CheckpointError(f"{target}: could not be written: {reason(error)}") from error
         return target
 
     def export(self, path: str | Path, *, format: str | None = None) -> Exported:  # noqa: A002 (the public name)

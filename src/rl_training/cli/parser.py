@@ -48,18 +48,29 @@ class Parser(argparse.ArgumentParser):
     def _about(self, stranger: str) -> str:
         flag = stranger.partition("=")[0]
         match = nearest(flag, self._option_string_actions)
+        setting = _setting(flag.lstrip("-").replace("-", "_")) if self.takes_settings else None
         if not flag.startswith("-"):
             hint = "; it takes no more words"
+        elif setting and f"--{setting.replace('_', '-')}" not in self._option_string_actions:
+            hint = f"; settings are written without dashes: {setting}=value"
         elif match:
             hint = f"; did you mean {match!r}?"
-        elif self.takes_settings:
-            hint = f"; settings are written without dashes: {flag.lstrip('-').replace('-', '_')}=value"
         else:
-            hint = ""
+            hint = "; `rl-training config` prints what would be trained" if flag == "--dry-run" else ""
         return f"{self.prog} does not know {flag!r}{hint}"
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}\n{self.format_usage().rstrip()}\nMore: {self.prog} --help\n")
+
+
+def _setting(name: str) -> str | None:
+    """The setting that is meant: one of ours, or one that has another name in other libraries."""
+    from rl_training.experiment.config import TrainConfig
+    from rl_training.options import algorithm_names, load_options_class
+    from rl_training.options._foreign import name_here
+
+    known = {*TrainConfig.model_fields, *(key for algo in algorithm_names() for key in load_options_class(algo).model_fields)}
+    return name if name in known else name_here(name, known)
 
 
 @dataclass(frozen=True)

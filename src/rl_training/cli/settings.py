@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.parser import Parser
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, nearest
 from rl_training.resources import find_preset, list_presets
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ def add_config_arguments(parser: Parser) -> None:
     """PRESET or `--config PATH`, and any number of key=value."""
     parser.takes_settings = True
     help_text = (
-        "a preset (`rl-training list`); then settings to change, by full name (algo_kwargs.gamma=0.9) or short (gamma=0.9)"
+        "a preset (`rl-training list`), or an algorithm with env_id=NAME; then settings to change, by full name "
+        "(algo_kwargs.gamma=0.9) or short (gamma=0.9)"
     )
     parser.add_argument("words", nargs="*", metavar="PRESET | key=value", help=help_text)
     parser.add_argument("--config", metavar="PATH", help="a YAML file in place of a preset")
@@ -62,32 +63,47 @@ def resolve_config(args: argparse.Namespace) -> TrainConfig:
     from rl_training.experiment.overrides import apply_overrides
     from rl_training.experiment.yaml_loader import load_config_file, load_config_values
 
-    path, pairs = _source(args)
+    names = [word for word in args.words if "=" not in word]
+    pairs = [word for word in args.words if "=" in word]
     flags = given_flags(args)
+    if args.config is None and (bare := _without_preset(names, pairs)):
+        return TrainConfig.from_dict(apply_overrides(bare, pairs) | flags)
+    path = _source(names, args.config)
     if not pairs and not flags:
         return load_config_file(path)
     return TrainConfig.from_dict(apply_overrides(load_config_values(path), pairs) | flags)
 
 
-def _source(args: argparse.Namespace) -> tuple[Path | str, list[str]]:
-    names = [word for word in args.words if "=" not in word]
-    pairs = [word for word in args.words if "=" in word]
-    if len(names) + (args.config is not None) > 1:
-        raise ConfigError(f"one preset or one --config, not {', '.join([*names, *filter(None, [args.config])])}")
-    if args.config is not None:
-        return args.config, pairs
+def _without_preset(names: list[str], pairs: list[str]) -> dict[str, Any] | None:
+    """`ppo env_id=CartPole-v1`, or `algo=ppo env_id=CartPole-v1`: the algorithm's defaults, whatever no preset says."""
+    from rl_training.experiment.config import WITHOUT_PRESET
+    from rl_training.options import algorithm_names
+
+    given = dict(pair.split("=", 1) for pair in pairs)
+    named = names[0] in algorithm_names() if names else "algo" in given
+    if len(names) > 1 or not named or "env_id" not in given:
+        return None
+    return {"algo": names[0] if names else given["algo"], "env_id": given["env_id"], **WITHOUT_PRESET}
+
+
+def _source(names: list[str], config: str | None) -> Path | str:
+    if len(names) + (config is not None) > 1:
+        given = ", ".join([*names, *filter(None, [config])])
+        raise ConfigError(f"one preset or one --config, not {given}; settings are written key=value, with no space between")
+    if config is not None:
+        return config
     if not names:
         raise ConfigError(f"name a preset or give --config PATH; the presets are: {', '.join(list_presets())}")
-    if names[0].endswith((".yaml", ".yml")):
-        return names[0], pairs
-    return preset_path(names[0]), pairs
+    return names[0] if names[0].endswith((".yaml", ".yml")) else preset_path(names[0])
 
 
 def preset_path(name: str) -> Path:
     """The preset's file; a name that is only an algorithm's is answered with the presets it has."""
     own = [preset for preset in list_presets() if preset.startswith(f"{name}/")]
     if own:
-        raise ConfigError(f"{name!r} is an algorithm; its presets are: {', '.join(own)}")
+        raise ConfigError(f"{name!r} is an algorithm; its presets are: {', '.join(own)}; without one: {name} env_id=NAME")
+    if match := nearest(name, {preset.partition("/")[0] for preset in list_presets()}):
+        raise ConfigError(f"there is no preset or algorithm {name!r}; did you mean {match!r}?")
     return find_preset(name)
 
 

@@ -22,6 +22,9 @@ BOUND = (
 
 def describe_env(env: gym.Env[Any, Any], env_id: str) -> EnvSpec:
     """Shapes and bounds of `env`, or `UnsupportedSpace` that says what was found and what would work."""
+    for name in ("observation_space", "action_space"):
+        if not isinstance(getattr(env, name, None), spaces.Space):
+            raise UnsupportedSpace(f"{env_id} has no {name}; set it in __init__, to a Box for instance (gymnasium.spaces)")
     obs_dim = _obs_dim(env.observation_space, env_id)
     action = env.action_space
     if isinstance(action, spaces.Discrete):

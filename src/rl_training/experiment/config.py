@@ -18,6 +18,8 @@ from rl_training.options._words import given_words, plain
 from rl_training.options.base import CommonOptions, Options, OptionsError, Problem, option
 
 DEFAULT_ENV_TIMEOUT = 600.0
+# what a configuration has that is begun from an algorithm and an environment alone
+WITHOUT_PRESET = {"seed": 0, "total_timesteps": 100_000, "output_dir": "runs"}
 _DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9][0-9]*))?")
 
 

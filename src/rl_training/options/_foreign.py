@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-CONFIG_FIELDS = ("num_envs", "eval_episodes", "total_timesteps", "output_dir", "device")  # these stand beside algo_kwargs
+CONFIG_FIELDS = ("env_id", "num_envs", "eval_episodes", "total_timesteps", "output_dir", "device")  # beside algo_kwargs
 
 # their name: ours, the first of which the algorithm has
 NAMES: dict[str, tuple[str, ...]] = {
@@ -25,6 +25,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "delta_std": ("noise_std",),
     "discount": ("gamma",),
     "ent_coef": ("alpha", "ent_coef"),
+    "env": ("env_id",),
     "entropy_coef": ("ent_coef", "alpha"),
     "gradient_steps": ("gradient_updates_per_step",),
     "initial_temperature": ("initial_alpha",),
@@ -36,6 +37,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "n_epochs": ("update_epochs",),
     "n_eval_episodes": ("eval_episodes",),
     "n_steps": ("num_steps",),
+    "n_timesteps": ("total_timesteps",),
     "n_top": ("num_top_directions",),
     "net_arch": ("hidden_sizes",),
     "norm_adv": ("normalize_advantages",),
@@ -55,6 +57,15 @@ NAMES: dict[str, tuple[str, ...]] = {
     "utd_ratio": ("gradient_updates_per_step",),
 }
 
+# what is an option there and none here
+ADVICE = {
+    "policy": "networks are set by hidden_sizes and activation",
+    "progress_bar": "in Python progress is told by logging, as after logging.basicConfig(level=logging.INFO)",
+    "render_mode": "a film is made afterwards: agent.record_video('film.gif'), or rl-training eval RUN --video",
+    "use_sde": "state-dependent exploration is not implemented",
+    "verbose": "in Python progress is told by logging, as after logging.basicConfig(level=logging.INFO)",
+}
+
 
 def name_here(key: str, known: Iterable[str]) -> str | None:
     """The name this library has for an option of another, if it has the option."""
@@ -65,4 +76,6 @@ def name_here(key: str, known: Iterable[str]) -> str | None:
 def foreign_hint(key: str, known: Iterable[str]) -> str | None:
     """A clause to put behind an error message."""
     name = name_here(key, known)
+    if name is None and key in ADVICE:
+        return f"; {ADVICE[key]}"
     return None if name is None else f"; what other libraries call {key!r} is {name!r} here"

@@ -196,6 +196,8 @@ class Session:
         self.eval_step = self.global_step
         self._log(self.eval_metrics)
         score = self.eval_metrics["eval_return_mean"]
+        if self.config.eval_episodes:
+            log.info("step %d of %d: evaluation %.6g", self.global_step, self.config.total_timesteps, score)
         if not math.isnan(score) and score > self.run.best_score:
             self.run.save_best(self._state(parts=("algorithm_state",)), score=score, step=self.global_step)
         if final:

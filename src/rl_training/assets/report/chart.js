@@ -26,8 +26,8 @@ class Panel {
     new ResizeObserver(() => this.render()).observe(this.element);
   }
 
-  show(series, { yLabel, log }) {
-    Object.assign(this, { series, yLabel, log });
+  show(series, { yLabel, log, logSteps }) {
+    Object.assign(this, { series, yLabel, log, logSteps });
     this.render();
   }
 
@@ -36,22 +36,37 @@ class Panel {
   measure() {
     const width = Math.max(260, this.element.clientWidth);
     const height = Math.round(Math.min(400, Math.max(250, width * 0.56)));
-    const all = this.series.flatMap((one) => [one.x[0], one.x[one.x.length - 1]]);
-    this.full = all.length ? [Math.min(...all), Math.max(...all)] : [0, 1];
-    if (this.full[0] === this.full[1]) this.full = [this.full[0] - 1, this.full[1] + 1];
-    if (this.full[0] > 0 && this.full[0] <= this.full[1] / 2) this.full[0] = 0;
-    const [from, to] = this.zoom || this.full;
+    this.full = this.allSteps();
+    const fits = this.zoom && this.zoom[1] > this.full[0]; // chosen on a linear axis, it may end before the first step of a log one
+    const [from, to] = fits ? [Math.max(this.zoom[0], this.full[0]), this.zoom[1]] : this.full;
     const [low, high] = this.heights(from, to);
     this.isLog = this.log && low > 0;
-    const ticks = this.isLog ? logTicks(low, high) : niceTicks(low, high, Math.round(height / 60));
+    const ticks = this.isLog ? logTicks(low, high, 7) : niceTicks(low, high, Math.round(height / 60));
     const left = 26 + 8 * Math.max(...ticks.map((value) => shortNumber(value).length), 2);
     const box = { left, right: width - 20, top: 10, bottom: height - 42 };
     const place = this.isLog ? Math.log : (value) => value;
     const [bottom, top] = [place(low), place(high)];
     this.view = { width, height, box, from, to, low, high, ticks };
-    this.toX = (step) => box.left + ((step - from) / (to - from)) * (box.right - box.left);
-    this.toStep = (pixel) => from + ((pixel - box.left) / (box.right - box.left)) * (to - from);
+    this.scaleSteps(box, from, to);
     this.toY = (value) => box.bottom - ((place(Math.max(value, this.isLog ? low / 1e3 : -Infinity)) - bottom) / (top - bottom)) * (box.bottom - box.top);
+  }
+
+  allSteps() {
+    const ends = this.series.flatMap((one) => [one.x.find((step) => step > 0 || !this.logSteps), one.x[one.x.length - 1]]);
+    const all = ends.filter((step) => step > 0 || !this.logSteps); // a logarithm has no step 0
+    let [from, to] = all.length ? [Math.min(...all), Math.max(...all)] : [this.logSteps ? 1 : 0, 2];
+    if (from === to) [from, to] = this.logSteps ? [from / 2, to * 2] : [from - 1, to + 1];
+    return [!this.logSteps && from > 0 && from <= to / 2 ? 0 : from, to];
+  }
+
+  scaleSteps(box, from, to) {
+    const [place, back] = this.logSteps ? [Math.log, Math.exp] : [(step) => step, (step) => step];
+    const perStep = (box.right - box.left) / (place(to) - place(from));
+    const least = this.logSteps ? from / 1e3 : -Infinity; // far to the left of what is shown
+    this.toX = (step) => box.left + (place(Math.max(step, least)) - place(from)) * perStep;
+    this.toStep = (pixel) => back(place(from) + (pixel - box.left) / perStep);
+    this.placeStep = place;
+    this.stepAt = back;
   }
 
   heights(from, to) {
@@ -98,7 +113,8 @@ class Panel {
       grid.append(node("svg:line", { x1: box.left, x2: box.right, y1: y, y2: y }));
       axis.append(node("svg:text", { x: box.left - 7, y: y + 4, "text-anchor": "end" }, shortNumber(value)));
     }
-    for (const step of niceTicks(from, to, Math.round((box.right - box.left) / 90))) {
+    const numTicks = Math.round((box.right - box.left) / 90);
+    for (const step of this.logSteps ? logTicks(from, to, numTicks) : niceTicks(from, to, numTicks)) {
       const x = this.toX(step);
       axis.append(node("svg:line", { x1: x, x2: x, y1: box.bottom + 4, y2: box.bottom + 9 }));
       axis.append(node("svg:text", { x, y: box.bottom + 22, "text-anchor": "middle" }, shortNumber(step)));
@@ -174,11 +190,12 @@ class Panel {
   }
 
   key(event) {
-    const { from, to } = this.view;
-    const here = this.cursor === null ? (from + to) / 2 : this.cursor;
+    const { from, to, box } = this.view;
+    const here = this.cursor === null ? this.toStep((box.left + box.right) / 2) : this.cursor;
+    const beside = (sign) => this.toStep(this.toX(here) + (sign * (box.right - box.left)) / 50);
     const actions = {
-      ArrowLeft: () => this.point(Math.max(from, here - (to - from) / 50), null),
-      ArrowRight: () => this.point(Math.min(to, here + (to - from) / 50), null),
+      ArrowLeft: () => this.point(Math.max(from, beside(-1)), null),
+      ArrowRight: () => this.point(Math.min(to, beside(1)), null),
       "+": () => this.zoomAround(here, 0.7),
       "-": () => this.zoomAround(here, 1.4),
       Escape: () => this.setZoom(null),
@@ -189,26 +206,28 @@ class Panel {
   }
 
   zoomAround(step, factor) {
-    const { from, to } = this.view;
-    this.setZoom([step - (step - from) * factor, step + (to - step) * factor]);
+    const [from, here, to] = [this.view.from, step, this.view.to].map(this.placeStep);
+    this.setZoom([here - (here - from) * factor, here + (to - here) * factor].map(this.stepAt));
   }
 
   // two fingers keep the steps they were put on
   stretch(steps, pixels) {
     const { box } = this.view;
-    const perPixel = (steps[1] - steps[0]) / (pixels[1] - pixels[0]);
+    const places = steps.map(this.placeStep);
+    const perPixel = (places[1] - places[0]) / (pixels[1] - pixels[0]);
     if (!(perPixel > 0)) return;
-    const from = steps[0] - (pixels[0] - box.left) * perPixel;
-    this.setZoom([from, from + (box.right - box.left) * perPixel]);
+    const from = places[0] - (pixels[0] - box.left) * perPixel;
+    this.setZoom([from, from + (box.right - box.left) * perPixel].map(this.stepAt));
   }
 
   setZoom(range) {
     if (range) {
       const [from, to] = [Math.min(...range), Math.max(...range)];
       const clipped = [Math.max(this.full[0], from), Math.min(this.full[1], to)];
-      const all = this.full[1] - this.full[0];
-      if (clipped[1] - clipped[0] < all * 1e-4) return;
-      this.zoom = clipped[1] - clipped[0] > all * 0.999 ? null : clipped;
+      const width = (ends) => this.placeStep(ends[1]) - this.placeStep(ends[0]);
+      const share = width(clipped) / width(this.full);
+      if (share < 1e-4) return;
+      this.zoom = share > 0.999 ? null : clipped;
     } else this.zoom = null;
     this.render();
     this.onZoom();
@@ -229,8 +248,9 @@ class Panel {
 
   point(step, pixelY) {
     const { box, from, to } = this.view;
+    const [pixel, margin] = [this.toX(step), (box.right - box.left) * 0.03];
     const found = this.series
-      .filter((one) => step >= one.x[0] - (to - from) * 0.03 && step <= one.x[one.x.length - 1] + (to - from) * 0.03)
+      .filter((one) => pixel >= this.toX(one.x[0]) - margin && pixel <= this.toX(one.x[one.x.length - 1]) + margin)
       .map((one) => ({ one, i: nearestIndex(one.x, step) }))
       .filter(({ one, i }) => one.x[i] >= from && one.x[i] <= to);
     if (!found.length || step < from || step > to) return this.leave();

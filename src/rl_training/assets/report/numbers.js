@@ -10,14 +10,15 @@ function niceTicks(low, high, count) {
   return ticks;
 }
 
-function logTicks(low, high) {
+function logTicks(low, high, count) {
   const ticks = [];
   for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1) {
     for (const factor of [1, 2, 5]) ticks.push(Number((factor * 10 ** power).toPrecision(3)));
   }
   const inside = ticks.filter((value) => value >= low && value <= high);
   const powers = inside.filter((value) => Number.isInteger(Math.log10(value)));
-  return inside.length <= 7 ? inside : powers.length > 1 ? powers : inside;
+  if (inside.length < 2) return niceTicks(low, high, count); // zoomed into less than a factor of two
+  return inside.length <= count || powers.length < 2 ? inside : powers;
 }
 
 function shortNumber(value) {

@@ -3,7 +3,7 @@
 const MEMORY = `rl-training report ${location.pathname}`;
 const byId = (id) => document.getElementById(id);
 let data = JSON.parse(byId("data").textContent);
-const choices = { metric: null, smooth: 0, mean: true, runs: false, log: false, hidden: [], zoom: {}, ...remembered() };
+const choices = { metric: null, smooth: 0, mean: true, runs: false, log: false, logSteps: false, hidden: [], zoom: {}, ...remembered() };
 const panels = new Map();
 
 function remembered() {
@@ -67,7 +67,7 @@ function drawAll() {
     const groups = data.groups.map((group, i) => [group, i]).filter(([group]) => group.task === number);
     const means = choices.mean ? groups.flatMap(([group, i]) => meanSeries(group, i, metric)) : [];
     const singles = choices.runs ? groups.flatMap(([, i]) => data.runs.filter((run) => run.group === i).flatMap((run) => runSeries(run, metric))) : [];
-    panels.get(task).show([...means, ...singles], { yLabel, log: choices.log });
+    panels.get(task).show([...means, ...singles], { yLabel, log: choices.log, logSteps: choices.logSteps });
   });
 }
 
@@ -139,7 +139,7 @@ function connectControls() {
   byId("metric").addEventListener("change", (event) => choose(() => { choices.metric = event.target.value; }));
   byId("smooth").value = choices.smooth * 100;
   byId("smooth").addEventListener("input", (event) => choose(() => { choices.smooth = event.target.value / 100; tellSmooth(); }));
-  for (const name of ["mean", "runs", "log"]) {
+  for (const name of ["mean", "runs", "log", "logSteps"]) {
     const box = byId(`show-${name}`);
     box.checked = choices[name];
     box.addEventListener("change", () => choose(() => { choices[name] = box.checked; }));

@@ -27,6 +27,7 @@ EXAMPLES = """\
   rl-training train sac/pendulum --total-timesteps 20_000 --seeds 1,2,3
   rl-training train ppo/cartpole learning_rate=5e-4 hidden_sizes='[128, 128]' ent_coef_schedule.end=0
   rl-training train ppo/cartpole env_id=Acrobot-v1 env_kwargs.max_episode_steps=200
+  rl-training train sac env_id=Hopper-v5 total_timesteps=1e6
   rl-training train ppo/cartpole --seeds 1,2,3,4 --execution-backend ray ray_address=auto
   rl-training train openai_es/pendulum --execution-backend ray ray_workers=2
   rl-training train --config my_run.yaml --output-dir /tmp/runs --quiet"""
