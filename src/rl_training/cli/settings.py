@@ -102,7 +102,7 @@ def preset_path(name: str) -> Path:
     own = [preset for preset in list_presets() if preset.startswith(f"{name}/")]
     if own:
         raise ConfigError(f"{name!r} is an algorithm; its presets are: {', '.join(own)}; without one: {name} env_id=NAME")
-    if match := nearest(name, {preset.partition("/")[0] for preset in list_presets()}):
+    if "/" not in name and (match := nearest(name, {preset.partition("/")[0] for preset in list_presets()})):
         raise ConfigError(f"there is no preset or algorithm {name!r}; did you mean {match!r}?")
     return find_preset(name)
 

@@ -32,7 +32,7 @@ EXTRAS = {
     "ray": (("ray",), "training on a Ray cluster"),
     "video": (("pygame", "imageio", "imageio_ffmpeg"), "videos of a policy"),
     "export": (("onnx", "onnxruntime"), "policies as ONNX files"),
-    "report": (("matplotlib", "tensorboard"), "plots, reports and TensorBoard"),
+    "report": (("matplotlib", "tensorboard"), "plots and TensorBoard"),
     "wandb": (("wandb",), "metrics in Weights & Biases"),
     "docs": (("material", "mkdocstrings"), "building the documentation"),
     "dev": (("pytest", "hypothesis", "ruff", "mypy"), "working on the library itself"),

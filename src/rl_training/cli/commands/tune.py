@@ -70,7 +70,8 @@ def _plan(args: argparse.Namespace) -> TunePlan:
     from rl_training.runtime.tune_plan import TunePlan, make_space
     from rl_training.runtime.tune_study import require_optuna
 
-    require_optuna()
+    if not args.dry_run:
+        require_optuna()  # before anything else: what is missing is said at once
     config = resolve_config(args)
     space = make_space(config, args.search)
     out = Path(args.out) if args.out else Path(config.output_dir) / "tune" / f"{config.algo}__{config.env_id.replace('/', '-')}"
