@@ -32,6 +32,7 @@ demo: setup
 	@echo "checkpoints:    $(DEMO_RUN)/checkpoints"
 	@echo "learning curve: $(DEMO_RUN)/learning_curve.png"
 	@echo "report:         $(DEMO_RUN)/report.html (open it in a browser)"
+	@echo "your turn:      source $(VENV)/bin/activate, then rl-training list"
 
 check: setup
 	$(BIN)/ruff check .

@@ -36,6 +36,13 @@ def test_train_wants_a_preset_and_then_settings_of_its_algorithm():
     )
 
 
+def test_an_algorithm_serves_as_well_as_a_preset():
+    assert candidates("rl-training train sa") == ["sac", "sac/halfcheetah", "sac/hopper", "sac/pendulum"]
+    assert candidates("rl-training train sac env_i") == ["env_id="]
+    assert candidates("rl-training tune sac/pendulum --search ta") == ["tau"]
+    assert candidates("rl-training tune --search ") == []
+
+
 def test_values_are_offered_where_there_are_few():
     assert candidates("rl-training train ppo/cartpole activation=") == ["activation=relu", "activation=tanh"]
     assert candidates("rl-training config sac/pendulum layer_norm=t") == ["layer_norm=true"]

@@ -46,7 +46,7 @@ def _matching(possible: Iterable[str], current: str) -> list[str]:
 
 def _possible(command: str, parser: Parser, given: Sequence[str], current: str) -> Iterable[str]:
     if given and (action := _expects_value(parser, given[-1])) is not None:
-        return _values(action)
+        return _searched(given) if action.dest == "search" else _values(action)
     if current.startswith("-"):
         return [flag for flag in parser._option_string_actions if flag.startswith("--")]
     if command in _PRESET_COMMANDS:
@@ -76,15 +76,27 @@ def _sinks() -> list[str]:
 
 
 def _settings(given: Sequence[str], current: str) -> Iterable[str]:
-    """A preset first; then key=value, where the keys are those of the preset's algorithm."""
+    """A preset or an algorithm first; then key=value, where the keys are those of the algorithm."""
     key, equals, _ = current.partition("=")
-    preset = next((word for word in given if word in list_presets()), None)
-    algo = preset.partition("/")[0] if preset else None
+    algo = _algorithm(given)
     if equals:
         return [f"{key}={value}" for value in _choices(key.removeprefix("algo_kwargs."), algo)]
-    if preset is None and "--config" not in given:
-        return list_presets()
+    if algo is None and "--config" not in given:
+        return [*algorithm_names(), *list_presets()]
     return [f"{name}=" for name in _keys(algo)]
+
+
+def _algorithm(given: Sequence[str]) -> str | None:
+    known = {*algorithm_names(), *list_presets()}
+    return next((word.partition("/")[0] for word in given if word in known), None)
+
+
+def _searched(given: Sequence[str]) -> list[str]:
+    """The options for which a range is declared."""
+    from rl_training.options import load_options_class
+
+    algo = _algorithm(given)
+    return list(load_options_class(algo).search_space) if algo else []
 
 
 def _keys(algo: str | None) -> list[str]:
