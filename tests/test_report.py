@@ -129,6 +129,17 @@ def test_labels_take_as_few_settings_as_tell_groups_apart(tmp_path: Path):
     assert [group.label for group in read_groups(tmp_path)] == [f"ppo learning_rate={rate}" for rate in (0.1, 0.2, 0.3)]
 
 
+def test_labels_cut_long_numbers_as_far_as_they_stay_different(tmp_path: Path):
+    for number, rate in enumerate([0.00185759792641628, 5.600254469036771e-08, 0.25]):
+        make_run(tmp_path / "a", suffix=str(number), learning_rate=rate)
+    rates = [group.label.removeprefix("ppo learning_rate=") for group in read_groups(tmp_path / "a")]
+    assert rates == ["0.001858", "5.6e-08", "0.25"]
+    for number, rate in enumerate([0.00185759792641628, 0.00185759700000000]):
+        make_run(tmp_path / "b", suffix=str(number), learning_rate=rate)
+    rates = [group.label.removeprefix("ppo learning_rate=") for group in read_groups(tmp_path / "b")]
+    assert rates == ["0.0018575979", "0.001857597"]
+
+
 def test_summary_and_band_are_those_of_the_statistics(tmp_path: Path):
     runs = [make_run(tmp_path, seed=seed, final=100.0 * seed) for seed in (1, 2, 3, 4)]
     (group,) = read_groups(tmp_path)

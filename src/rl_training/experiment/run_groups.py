@@ -121,8 +121,20 @@ def _label(run: RecordedRun, rivals: Sequence[RecordedRun]) -> str:
     names = _telling_apart([settings_but_seed(rival) for rival in rivals])
     if names is None:
         return f"{run.algo} #{rivals.index(run) + 1}"
+    for digits in (4, 8, 17):  # numbers that a search has drawn are long; as much of them as tells all apart
+        labels = [_with_settings(rival, names, digits) for rival in rivals]
+        if len(set(labels)) == len(rivals):
+            break
+    return _with_settings(run, names, digits)
+
+
+def _with_settings(run: RecordedRun, names: Sequence[str], digits: int) -> str:
     own = settings_but_seed(run)
-    pairs = [f"{name.removeprefix('algo_kwargs.')}={setting_text(own.get(name))}" for name in names]
+    texts = {name: setting_text(own.get(name)) for name in names}
+    for name, text in texts.items():
+        if isinstance(own.get(name), float) and len(text) > digits + 3:
+            texts[name] = f"{own[name]:.{digits}g}"
+    pairs = [f"{name.removeprefix('algo_kwargs.')}={text}" for name, text in texts.items()]
     return f"{run.algo} {', '.join(pairs)}"
 
 

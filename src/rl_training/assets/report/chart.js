@@ -96,7 +96,7 @@ class Panel {
     ordered.forEach((one) => one.low && marks.append(this.bandPath(one)));
     ordered.forEach((one) => marks.append(...this.curvePaths(one)));
     this.overlay = node("svg:g", {});
-    const area = { x: box.left, y: box.top - 4, width: box.right - box.left, height: box.bottom - box.top + 8 };
+    const area = { x: box.left - 4, y: box.top - 4, width: box.right - box.left + 8, height: box.bottom - box.top + 8 }; // whole dots
     const clip = node("svg:clipPath", { id: this.clip }, node("svg:rect", area));
     this.svg.replaceChildren(node("svg:defs", {}, clip), ...this.axes(), marks, this.overlay);
     if (!this.series.length) this.svg.append(node("svg:text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "nothing to draw here yet"));
