@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from rl_training.options.base import EarlyStopping
+from rl_training.errors import ConfigError
+from rl_training.options.base import EVALUATION_METRICS, EarlyStopping
 from rl_training.runtime.callbacks import Callback, EarlyStoppingCallback
 from rl_training.runtime.workflows import resume_training
 from small_runs import history, small_config, train
@@ -129,6 +130,19 @@ def test_training_never_stops_before_min_steps():
     assert len(stops) == 1
 
 
+def test_a_misspelt_metric_of_evaluations_is_refused_beforehand(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"early_stopping.metric: evaluations have no metric 'eval_retrun_mean'; did you mean"
+    ):
+        small_config("ppo", tmp_path, algo_kwargs={"early_stopping": {"metric": "eval_retrun_mean", "patience": 2}})
+    assert EarlyStopping(metric="episode_return", patience=2).metric == "episode_return"  # the learner's own come later
+
+
+def test_the_metrics_of_evaluations_that_are_known_are_those_they_have(tmp_path):
+    metrics = train(small_config("ppo", tmp_path, total_timesteps=20)).metrics
+    assert {name for name in metrics if name.startswith("eval")} == set(EVALUATION_METRICS)
+
+
 def test_early_stopping_goes_on_counting_after_a_resume():
     callback, trainer, _ = stopping(patience=3)
     feed(callback, trainer, [5.0, 4.0, 3.0])
@@ -139,9 +153,9 @@ def test_early_stopping_goes_on_counting_after_a_resume():
 
 
 def test_a_metric_that_does_not_exist_is_named():
-    callback, trainer, stops = stopping(metric="eval_retrun", patience=1)
+    callback, trainer, stops = stopping(metric="critic_los", patience=1)
     feed(callback, trainer, [1.0])
-    assert "eval_retrun" in stops[0]
+    assert "critic_los" in stops[0]
     assert "eval_return_mean" in stops[0]
 
 

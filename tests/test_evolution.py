@@ -26,7 +26,7 @@ from rl_training.runtime.population import Fitness, Generation
 from small_runs import small_config, state_difference, train
 
 
-def loop_of(*, returns, lengths=None, options=None, algorithm=None, survival_bonus=0.0, seed=0, on_nan="stop"):
+def loop_of(*, returns, lengths=None, options=None, algorithm=None, survival_bonus=0.0, seed=0, on_nan=None):
     """A loop whose generations have the returns [D, 2] that are given, whatever the policy."""
     model = MLPARSModel(2, 1)
     asked = []
@@ -50,9 +50,16 @@ def test_a_turn_counts_the_steps_that_were_made_and_the_episodes_that_ended():
     assert (collected.episode_returns, collected.episode_lengths) == ([1.0, 2.0, 3.0, 4.0], [5, 6, 7, 8])
 
 
-def test_a_pair_with_a_return_that_is_no_number_is_dropped_with_a_warning_and_counted(caplog):
+def test_with_on_nan_stop_a_return_that_is_no_number_ends_the_run():
+    loop, _ = loop_of(returns=[[1.0, 2.0], [3.0, np.nan]], on_nan="stop")
+    with pytest.raises(EnvError, match="generation 0, direction 1: an observation or a reward"):
+        loop.collect()
+
+
+@pytest.mark.parametrize("on_nan", [None, "skip"])
+def test_a_pair_with_a_return_that_is_no_number_is_dropped_with_a_warning_and_counted(on_nan, caplog):
     def moved(returns):
-        loop, _ = loop_of(returns=returns, on_nan="skip")
+        loop, _ = loop_of(returns=returns, on_nan=on_nan)
         loop.collect()
         loop.learn(global_step=0, max_updates=None)
         return loop

@@ -117,6 +117,10 @@ def test_the_other_branches_resume_exactly(tmp_path):
         ({"env_id": "CartPole-v1"}, UnsupportedSpace, "PETS takes continuous actions"),
         ({"algo_kwargs": {"reward_fn": "cartpole"}}, ConfigError, "'cartpole' is for 4 observed values"),
         ({"algo_kwargs": {"reward_fn": "no_such_module_xyz:f"}}, ConfigError, "could not be imported"),
+        ({"algo_kwargs": {"reward_fn": "math:sqrt"}}, ConfigError, "'math:sqrt' fails for obs, actions, next_obs of shapes"),
+        ({"algo_kwargs": {"reward_fn": "torch:cat"}}, ConfigError, "reward_fn: 'torch:cat' fails"),
+        ({"algo_kwargs": {"reward_fn": "torch:addcmul"}}, ConfigError, "reward_fn: 'torch:addcmul' gives a tensor of shape"),
+        ({"algo_kwargs": {"termination_fn": "builtins:print"}}, ConfigError, "'builtins:print' gives NoneType"),
     ],
 )
 def test_what_cannot_be_is_refused_before_any_file_is_made(changes, error, message, tmp_path):

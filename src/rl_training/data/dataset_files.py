@@ -83,7 +83,8 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except FileNotFoundError:
-        raise DatasetError(f"{path}: there is no such file") from None
+        advice = f"rl-training collect --checkpoint RUN --steps N --out {path} records one"
+        raise DatasetError(f"{path}: there is no such file; {advice}") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
         if isinstance(error, DatasetError):
             raise

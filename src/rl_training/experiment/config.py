@@ -54,8 +54,10 @@ class TrainConfig(Options):
     log_interval: int = option(1_000, "Environment steps between two lines of metrics.", ge=1)
     checkpoint_interval: int = option(10_000, "Environment steps between two checkpoints.", ge=1)
     keep_checkpoints: int = option(3, "Newest checkpoints that are kept; the best and the last always are.", ge=1)
-    on_nan: Literal["stop", "skip"] = option(
-        "stop", "When a number is not finite: end the run with a checkpoint from before, or take the turn back and go on."
+    on_nan: Literal["stop", "skip"] | None = option(
+        None,
+        "When a number is not finite: end the run with a checkpoint from before, or take the turn back and go on; none means "
+        "stop, but evolution leaves out the pair of episodes that met it.",
     )
     max_skips: int = option(10, "Turns in a row that `on_nan: skip` takes back before it ends the run after all.", ge=1)
     env_timeout: float | None = option(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rl_training.errors import ConfigError
+from rl_training.types import EnvSpec
 
 TransitionFn: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -100,6 +101,33 @@ def reward_function(name: str | None, *, obs_dim: int) -> TransitionFn | None:
 def termination_function(name: str | None, *, obs_dim: int) -> TransitionFn | None:
     """The end of episodes with this name or import path; None stays None."""
     return _function("termination_fn", name, TERMINATIONS, obs_dim)
+
+
+def require_functions(env: EnvSpec, *, reward_fn: str | None = None, termination_fn: str | None = None) -> None:
+    """ConfigError where one of them cannot be found, or does not give a value for every transition."""
+    for option, name, find, kind in (
+        ("reward_fn", reward_fn, reward_function, "a number"),
+        ("termination_fn", termination_fn, termination_function, "true or false"),
+    ):
+        function = find(name, obs_dim=env.obs_dim)
+        if function is not None:
+            _try(f"{option}: {name!r}", function, env, kind=kind)
+
+
+def _try(what: str, function: TransitionFn, env: EnvSpec, *, kind: str) -> None:
+    rows = (2, 3)  # any leading shape: PETS plans in (particles, plans)
+    obs, actions = torch.zeros(*rows, env.obs_dim), torch.zeros(*rows, env.action_dim)
+    try:
+        given = function(obs, actions, obs)
+    except Exception as error:
+        shapes = f"{tuple(obs.shape)}, {tuple(actions.shape)}, {tuple(obs.shape)}"
+        raise ConfigError(
+            f"{what} fails for obs, actions, next_obs of shapes {shapes}: {type(error).__name__}: {error}"
+        ) from error
+    words = f"a tensor of shape {tuple(given.shape)} and {given.dtype}" if isinstance(given, Tensor) else type(given).__name__
+    fits = isinstance(given, Tensor) and given.shape == rows and (given.dtype == torch.bool) == (kind == "true or false")
+    if not fits:
+        raise ConfigError(f"{what} gives {words} for transitions of shape {rows}; it must give {kind} for each")
 
 
 def _function(option: str, name: str | None, known: dict[str, Known], obs_dim: int) -> TransitionFn | None:

@@ -30,6 +30,17 @@ __all__ = [
 HiddenSizes: TypeAlias = tuple[Annotated[int, Field(ge=1, le=16_384)], ...]
 
 
+# what every evaluation tells; runtime/evaluation.py makes them
+EVALUATION_METRICS = (
+    "eval_return_mean",
+    "eval_return_std",
+    "eval_return_min",
+    "eval_return_max",
+    "eval_length_mean",
+    "eval_episodes",
+)
+
+
 class EarlyStopping(Options):
     """When to end a run before its time: nothing better for a while, or good enough."""
 
@@ -43,7 +54,13 @@ class EarlyStopping(Options):
     target_value: float | None = option(None, "Value of the metric at which training stops.")
 
     def contradictions(self) -> Iterator[Problem]:
-        """Without patience and without a target it would never stop."""
+        """Without patience and without a target it would never stop, and so it would by a metric that there is not.
+
+        Metrics of learners are known when they learn; those of evaluations are known beforehand.
+        """
+        known = EVALUATION_METRICS
+        if self.metric not in known and self.metric.startswith("eval"):
+            yield Problem(("metric",), f"evaluations have no metric {self.metric!r}{did_you_mean(self.metric, known)}")
         if self.patience is None and self.target_value is None:
             yield Problem(("patience", "target_value"), "both are none, so it would never stop; give at least one of them")
 

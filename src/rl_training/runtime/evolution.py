@@ -55,8 +55,8 @@ class EvolutionLoop:
     """One turn is one generation. Everything random in it follows from the run's seed and the generation's number, so
     these few numbers are all there is to save.
 
-    `action_noise` and `survival_bonus` act in training only; reported returns are the environment's own. With `on_nan`
-    "skip" a direction is left out when an episode of it meets a number that is not finite.
+    `action_noise` and `survival_bonus` act in training only; reported returns are the environment's own. A direction is
+    left out when an episode of it meets a number that is not finite, unless `on_nan` is "stop".
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class EvolutionLoop:
         seed: int,
         action_noise: float = 0.0,
         survival_bonus: float = 0.0,
-        on_nan: str = "stop",
+        on_nan: str | None = None,
     ) -> None:
         self.algorithm, self.evaluate, self.options, self.seed = algorithm, evaluate, options, seed
         self.action_noise, self.survival_bonus, self.on_nan = action_noise, survival_bonus, on_nan
@@ -89,7 +89,7 @@ class EvolutionLoop:
             lost = fitness.directions[broken]
             raise EnvNumericsError(
                 f"generation {self.number}, direction {lost[0]}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}: "
-                "an observation or a reward of its episodes is not finite; on_nan: skip leaves such directions out"
+                "an observation or a reward of its episodes is not finite; without on_nan: stop such directions are left out"
             )
         self._under_way = fitness
         finite = np.isfinite(fitness.returns)

@@ -18,7 +18,7 @@ from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.source import EnvSource
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.registry import AlgorithmSpec
-from rl_training.models.known_dynamics import termination_function
+from rl_training.models.known_dynamics import require_functions, termination_function
 from rl_training.options.mopo import MOPOConfig
 from rl_training.runtime.loops import on_device
 from rl_training.runtime.offline_loop import OfflineLoop
@@ -168,7 +168,7 @@ def train_mopo(config: TrainConfig, **session_options: Unpack[SessionOptions]) -
     options = cast("MOPOConfig", config.options)
     if options.termination_fn:  # what cannot be found is refused before any file is made
         source = EnvSource(config.env_id, config.env_kwargs, session_options.get("env"))
-        termination_function(options.termination_fn, obs_dim=source.spec().obs_dim)
+        require_functions(source.spec(), termination_fn=options.termination_fn)
     with open_session(config, **session_options) as session:
         algorithm = build_mopo(options, session.spec, session.device)
         synthetic = session.replay_buffer(options.synthetic_capacity())

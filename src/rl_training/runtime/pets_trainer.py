@@ -18,7 +18,7 @@ from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.source import EnvSource
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.registry import AlgorithmSpec
-from rl_training.models.known_dynamics import TransitionFn, reward_function, termination_function
+from rl_training.models.known_dynamics import TransitionFn, require_functions, reward_function, termination_function
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
 from rl_training.options._dynamics import DynamicsOptions
 from rl_training.options.pets import PETSConfig
@@ -202,9 +202,8 @@ def train_pets(config: TrainConfig, **session_options: Unpack[SessionOptions]) -
     """Train as `config` says; see `SessionOptions` for the rest."""
     options = cast("PETSConfig", config.options)
     if options.reward_fn or options.termination_fn:  # what cannot be found is refused before any file is made
-        obs_dim = EnvSource(config.env_id, config.env_kwargs, session_options.get("env")).spec().obs_dim
-        reward_function(options.reward_fn, obs_dim=obs_dim)
-        termination_function(options.termination_fn, obs_dim=obs_dim)
+        spec = EnvSource(config.env_id, config.env_kwargs, session_options.get("env")).spec()
+        require_functions(spec, reward_fn=options.reward_fn, termination_fn=options.termination_fn)
     with open_session(config, **session_options) as session:
         algorithm = build_pets(options, session.spec, session.device)
         collector = session.collector(PlanningExplorer(algorithm))
