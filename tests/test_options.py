@@ -109,7 +109,7 @@ def test_what_is_clearly_meant_is_taken():
 
 
 @given(number=st.one_of(st.integers(-(2**60), 2**60), st.floats()))
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_an_integer_option_takes_a_number_exactly_when_it_is_whole_and_in_range(number):
     whole = number == number and abs(number) != float("inf") and number == int(number)  # noqa: PLR0124 (not NaN)
     if whole and 1 <= number <= 10**15:
@@ -122,7 +122,7 @@ def test_an_integer_option_takes_a_number_exactly_when_it_is_whole_and_in_range(
 @given(
     kwargs=st.dictionaries(st.sampled_from([*PPOConfig.model_fields, "nonsense"]), st.from_type(object) | st.none(), max_size=4)
 )
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 def test_whatever_is_passed_the_outcome_is_options_or_a_config_error(kwargs):
     try:
         assert isinstance(PPOConfig.from_kwargs(kwargs), PPOConfig)

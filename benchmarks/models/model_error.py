@@ -107,6 +107,7 @@ def draw_mopo(growths: list[Growth], title: str, options: Any) -> Figure:
         top, bottom = axes[:, column]
         draw_growth(top, growth, title)
         bottom.plot(np.arange(len(growth.penalty)), options.penalty_coef * growth.penalty, color="C2")
+        top.set_ylim(bottom=0.5 * min(float(one.error[1]) for one in growths))  # at the start there is no error to speak of
         for panel in (top, bottom):
             panel.axvline(options.rollout_horizon, color="0.8", linewidth=0.8, zorder=0)
         bottom.set(xlabel="steps into the rollout", ylim=(0, None))
