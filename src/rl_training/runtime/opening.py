@@ -29,6 +29,7 @@ from rl_training.options._evolution import EvolutionOptions
 from rl_training.options._offline import OfflineOptions
 from rl_training.runtime.callbacks import Callback, EarlyStoppingCallback
 from rl_training.runtime.evaluation import PolicyEvaluator
+from rl_training.runtime.heap import keep_freed_memory
 from rl_training.runtime.offline_data import load_offline_data
 from rl_training.runtime.ray_population import RayPopulation
 from rl_training.runtime.rng import Stream
@@ -175,6 +176,7 @@ def torch_settings(num_threads: int) -> Iterator[None]:
     """Torch as training wants it; put back as it was afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(num_threads)
+    keep_freed_memory()
     # Adam's moments decay into denormals, which this kind of processor handles tens of times slower
     torch.set_flush_denormal(True)
     try:
