@@ -18,6 +18,7 @@ from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import resolve_checkpoint
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.runtime.evaluation import PolicyEvaluator
+from rl_training.runtime.heap import keep_freed_memory
 from rl_training.runtime.opening import resolve_device
 from rl_training.types import EnvSpec
 
@@ -27,6 +28,7 @@ class Policy:
 
     def __init__(self, config: TrainConfig, spec: EnvSpec, algorithm: Algorithm, *, device: torch.device) -> None:
         self.config, self.spec, self.algorithm, self.device = config, spec, algorithm, device
+        keep_freed_memory()
 
     def predict(self, obs: Any, *, deterministic: bool = True) -> int | np.ndarray:
         """The action for one observation, or actions for a batch: an `int` for one discrete observation, an array in
