@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import OnPolicyAlgorithm, detached
 from rl_training.algorithms.optim import Adam, clip_gradients
 from rl_training.models.actor_critic import ActorCritic
+from rl_training.models.lean_actor_critic import LeanActorCritic
+from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics, UpdateResult
+
+LOSS_COLUMNS = ("logprobs", "advantages", "returns", "values")
 
 
 def ppo_loss(
@@ -43,30 +48,32 @@ def ppo_loss(
 class LossGradients(TypedDict):
     """What reaches each of the model's outputs, per row."""
 
-    d_logprobs: Tensor
-    d_entropy: Tensor | None
-    d_values: Tensor
+    d_logprobs: Any
+    d_entropy: Any
+    d_values: Any
 
 
 def ppo_loss_gradients(
-    minibatch: Mapping[str, Tensor], *, clip_coef: float, ent_coef: float, vf_coef: float, clip_value: bool = False
+    minibatch: Mapping[str, Any], *, clip_coef: float, ent_coef: float, vf_coef: float, clip_value: bool = False
 ) -> LossGradients:
-    """The gradients of `ppo_loss` at `new_logprobs`, `entropy` (none without a bonus) and `new_values`, written down."""
+    """The gradients of `ppo_loss` at `new_logprobs`, `entropy` (none without a bonus) and `new_values`, written down; for
+    tensors, or for numpy's arrays."""
     advantages, returns, values = minibatch["advantages"], minibatch["returns"], minibatch["new_values"]
     rows = len(advantages)
-    ratio = (minibatch["new_logprobs"] - minibatch["logprobs"]).exp()
+    exp, full_like = (np.exp, np.full_like) if isinstance(advantages, np.ndarray) else (torch.exp, torch.full_like)
+    ratio: Any = exp(minibatch["new_logprobs"] - minibatch["logprobs"])
     weighted = ratio * advantages
     # the clipped branch has no gradient, and it is the active one only where it is the smaller
-    live = weighted <= ratio.clamp(1 - clip_coef, 1 + clip_coef) * advantages
+    live = weighted <= ratio.clip(1 - clip_coef, 1 + clip_coef) * advantages
     d_values = (values - returns) * (2 * vf_coef / rows)
     if clip_value:
         old = minibatch["values"]
-        clipped = old + (values - old).clamp(-clip_coef, clip_coef)
-        moves = ((values - returns).square() >= (clipped - returns).square()) | ((values - old).abs() <= clip_coef)
+        clipped = old + (values - old).clip(-clip_coef, clip_coef)
+        moves = ((values - returns) ** 2 >= (clipped - returns) ** 2) | (abs(values - old) <= clip_coef)
         d_values = d_values * moves
     return {
         "d_logprobs": weighted * live * (-1.0 / rows),
-        "d_entropy": torch.full_like(ratio, -ent_coef / rows) if ent_coef else None,
+        "d_entropy": full_like(ratio, -ent_coef / rows) if ent_coef else None,
         "d_values": d_values,
     }
 
@@ -112,10 +119,20 @@ class PPO(OnPolicyAlgorithm):
         self.parameters = list(policy.parameters())
         self.optimizer = Adam(self.parameters, learning_rate=learning_rate, eps=adam_eps)
         self.explicit = isinstance(policy, ActorCritic)
+        self._last_normalized = (torch.empty(0), 0, torch.empty(0))
         if observation_normalizer is not None:
             self.observation_normalizer = observation_normalizer
         if reward_normalizer is not None:
             self.reward_normalizer = reward_normalizer
+
+    @property
+    def lean(self) -> LeanActorCritic | None:
+        """The networks with less ado, where there is such a way; what is learnt from and acted in training goes through it."""
+        return self.policy.lean if self.explicit and isinstance(self.policy, MLPActorCritic) else None
+
+    def explore(self, obs: Tensor) -> Tensor:
+        lean = self.lean
+        return self.act(obs) if lean is None else lean.explore(self.normalize(obs))
 
     @torch.no_grad()
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
@@ -137,11 +154,15 @@ class PPO(OnPolicyAlgorithm):
 
     @torch.no_grad()
     def value(self, obs: Tensor) -> Tensor:
+        if (lean := self.lean) is not None:
+            return lean.values(obs)
         values: Tensor = self.policy.infer_value(obs) if self.explicit else self.policy.value(obs)
         return values
 
     @torch.no_grad()
     def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor:
+        if (lean := self.lean) is not None:
+            return lean.log_prob(obs, actions)
         if self.explicit:
             logprobs: Tensor = self.policy.infer_policy(obs).log_prob(actions)
         else:
@@ -149,10 +170,17 @@ class PPO(OnPolicyAlgorithm):
         return logprobs
 
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (PPO needs no clock)
-        advantages = normalized(batch["advantages"]) if self.normalize_advantages else batch["advantages"]
-        minibatch = batch | {"advantages": advantages}
+        minibatch = batch | {"advantages": self._normalized(batch["advantages"])} if self.normalize_advantages else batch
         losses = self._explicit_step(minibatch) if self.explicit else self._autograd_step(minibatch)
         return UpdateResult(detached(losses))
+
+    def _normalized(self, advantages: Tensor) -> Tensor:
+        """Worked out once for a rollout that is one minibatch in every pass."""
+        known, version, result = self._last_normalized
+        if advantages is not known or advantages._version != version:
+            result = normalized(advantages)
+            self._last_normalized = (advantages, advantages._version, result)
+        return result
 
     def _coefficients(self) -> dict[str, Any]:
         return {
@@ -164,6 +192,8 @@ class PPO(OnPolicyAlgorithm):
 
     @torch.no_grad()
     def _explicit_step(self, minibatch: Batch) -> Metrics:
+        if (lean := self.lean) is not None:
+            return self._lean_step(lean, minibatch)
         losses = self._fill_gradient(minibatch)
         norm = clip_gradients([self.policy.gradient], self.max_grad_norm)
         self.optimizer.step([self.policy.gradient])
@@ -178,6 +208,19 @@ class PPO(OnPolicyAlgorithm):
             losses = ppo_loss(minibatch | {"entropy": done.distribution.entropy()}, **self._coefficients())
         self.policy.backward(done, minibatch["actions"], **ppo_loss_gradients(minibatch, **self._coefficients()))
         return losses
+
+    def _lean_step(self, lean: LeanActorCritic, minibatch: Batch) -> Metrics:
+        done = lean.run(minibatch["obs"], minibatch["actions"])
+        losses: Metrics = {}
+        if self.measures:
+            fresh = {"new_logprobs": done.logprobs, "new_values": done.values, "entropy": done.head.entropy()}
+            losses = ppo_loss(minibatch | {n: torch.from_numpy(v) for n, v in fresh.items()}, **self._coefficients())
+        columns: dict[str, Any] = {name: minibatch[name].numpy() for name in LOSS_COLUMNS if name in minibatch}
+        columns |= {"new_logprobs": done.logprobs, "new_values": done.values}
+        done.backward(**ppo_loss_gradients(columns, **self._coefficients()))
+        norm = lean.clip_gradient(self.max_grad_norm)
+        self.optimizer.step([lean.gradient])
+        return losses | {"gradient_norm": norm}
 
     def _autograd_step(self, minibatch: Batch) -> Metrics:
         output = self.policy.evaluate_actions(minibatch["obs"], minibatch["actions"])

@@ -64,7 +64,10 @@ class Collector:
         return columns, Collected(num_steps * pool.num_envs, returns, lengths)
 
     def _explore(self, obs: np.ndarray) -> np.ndarray:
-        return self.algorithm.explore(torch.from_numpy(obs).to(self.device)).cpu().numpy()
+        rows = torch.from_numpy(obs)
+        if self.device.type == "cpu":  # as most are, and then these two calls are the dearest here
+            return self.algorithm.explore(rows).numpy()
+        return self.algorithm.explore(rows.to(self.device)).cpu().numpy()
 
     def _random_actions(self) -> np.ndarray:
         if self.spec.discrete:

@@ -1,0 +1,123 @@
+"""PPO's two networks and the heads above the policy, on the CPU, features before rows (see `LeanMLP`).
+
+Everything here is what `MLPActorCritic` and `heads` say, in other words; tests hold it against autograd.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.models.heads import HALF_LOG_2PI
+from rl_training.models.lean_mlp import LeanMLP
+
+if TYPE_CHECKING:
+    from rl_training.models.mlp_actor_critic import MLPActorCritic
+
+
+class LeanCategorical:
+    """Over logits (actions, rows), for the actions (rows,) that were taken."""
+
+    def __init__(self, logits: np.ndarray, actions: np.ndarray) -> None:
+        self.taken = (actions, np.arange(len(actions)))
+        above = logits - np.maximum.reduce(logits, axis=0)
+        weights = np.exp(above)
+        total = np.add.reduce(weights, axis=0)
+        self.probabilities = weights / total
+        self.log_probabilities = above - np.log(total)
+        self.logprobs: np.ndarray = self.log_probabilities[self.taken]
+
+    def entropy(self) -> np.ndarray:
+        entropy: np.ndarray = -np.add.reduce(self.probabilities * self.log_probabilities, axis=0)
+        return entropy
+
+    def gradient(self, d_logprobs: np.ndarray, d_entropy: np.ndarray | None) -> np.ndarray:
+        """At the logits."""
+        gradient: np.ndarray = self.probabilities * -d_logprobs
+        gradient[self.taken] += d_logprobs
+        if d_entropy is not None:
+            surprise = self.probabilities * self.log_probabilities
+            gradient -= d_entropy * (surprise - self.probabilities * np.add.reduce(surprise, axis=0))
+        return gradient
+
+
+class LeanGaussian:
+    """Around means (actions, rows), with one log-standard deviation per action, for actions (rows, actions)."""
+
+    def __init__(self, mean: np.ndarray, actions: np.ndarray, log_std: np.ndarray, d_log_std: np.ndarray) -> None:
+        self.log_std, self.d_log_std = log_std, d_log_std
+        self.inverse_std = np.exp(-log_std)[:, None]
+        self.z = (actions.T - mean) * self.inverse_std
+        constant = np.add.reduce(log_std) + np.float32(HALF_LOG_2PI * len(log_std))
+        self.logprobs: np.ndarray = np.float32(-0.5) * np.add.reduce(self.z * self.z, axis=0) - constant
+
+    def entropy(self) -> np.ndarray:
+        return np.full_like(self.logprobs, np.add.reduce(self.log_std + np.float32(0.5 + HALF_LOG_2PI)))
+
+    def gradient(self, d_logprobs: np.ndarray, d_entropy: np.ndarray | None) -> np.ndarray:
+        """At the means; that at the log-standard deviations is written where it belongs."""
+        np.add.reduce(d_logprobs * (self.z * self.z - 1), axis=1, out=self.d_log_std)
+        if d_entropy is not None:
+            self.d_log_std += np.add.reduce(d_entropy)
+        gradient: np.ndarray = d_logprobs * self.z * self.inverse_std
+        return gradient
+
+
+class LeanActorCritic:
+    """Passes over the very vectors of an `MLPActorCritic`."""
+
+    def __init__(self, model: MLPActorCritic) -> None:
+        parts = {"policy": model.policy_net, "value": model.value_net}
+        self.policy, self.value = (
+            LeanMLP(net, model.vector(name).data, model.gradient_vector(name)) for name, net in parts.items()
+        )
+        self.gradient, self.discrete = model.gradient, model.discrete
+        self.log_std, self.d_log_std = model.vector("log_std").data, model.gradient_vector("log_std")
+
+    def explore(self, obs: Tensor) -> Tensor:
+        """Sampled actions, drawn as `heads` draws them."""
+        outputs = self.policy.run(self.policy.inputs(obs))
+        if not self.discrete:
+            return outputs.mT + self.log_std.exp() * torch.randn(outputs.mT.shape)
+        race = torch.empty(outputs.mT.shape).exponential_().numpy()
+        return torch.from_numpy((outputs.numpy() - np.log(race).T).argmax(axis=0))
+
+    def values(self, obs: Tensor) -> Tensor:
+        return self.value.run(self.value.inputs(obs))[0].clone()
+
+    def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor:
+        return torch.from_numpy(self._head(self.policy.run(self.policy.inputs(obs)), actions).logprobs)
+
+    def run(self, obs: Tensor, actions: Tensor) -> LeanPass:
+        """Both networks over the same rows."""
+        inputs = self.policy.inputs(obs)
+        outputs = self.policy.run(inputs)
+        return LeanPass(self, self._head(outputs, actions), self.value.run(inputs))
+
+    def clip_gradient(self, max_norm: float | None) -> Tensor:
+        """Make its norm at most `max_norm`; gives the norm before."""
+        norm = torch.dot(self.gradient, self.gradient).sqrt_()
+        if max_norm is not None and not (length := norm.item()) <= max_norm:  # NaN is to be seen, not passed over
+            self.gradient.mul_(max_norm / (length + 1e-6))
+        return norm
+
+    def _head(self, outputs: Tensor, actions: Tensor) -> LeanCategorical | LeanGaussian:
+        if self.discrete:
+            return LeanCategorical(outputs.numpy(), actions.numpy().astype(np.int64, copy=False))
+        return LeanGaussian(outputs.numpy(), actions.numpy(), self.log_std.numpy(), self.d_log_std.numpy())
+
+
+class LeanPass:
+    """One forward pass; `logprobs` and `values` have the batch's length."""
+
+    def __init__(self, owner: LeanActorCritic, head: LeanCategorical | LeanGaussian, values: Tensor) -> None:
+        self.owner, self.head = owner, head
+        self.logprobs, self.values = head.logprobs, values[0].numpy()
+
+    def backward(self, *, d_logprobs: np.ndarray, d_entropy: np.ndarray | None, d_values: np.ndarray) -> None:
+        """Fill the model's gradient from those at log-probabilities, entropies and values."""
+        self.owner.policy.backward(torch.from_numpy(self.head.gradient(d_logprobs, d_entropy)))
+        self.owner.value.backward(torch.from_numpy(d_values).unsqueeze(0))

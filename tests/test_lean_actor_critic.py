@@ -1,0 +1,107 @@
+"""The lean way through PPO's networks gives what the networks give."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from rl_training.algorithms.ppo import PPO
+from rl_training.models.mlp_actor_critic import MLPActorCritic
+
+ROWS = 17
+
+
+def made(*, discrete: bool, activation: str, hidden: tuple[int, ...] = (16, 8)) -> MLPActorCritic:
+    torch.manual_seed(0)
+    model = MLPActorCritic(5, 3, hidden, discrete=discrete, activation=activation)
+    model.flat.data.add_(0.1 * torch.randn_like(model.flat))  # biases that are not zero
+    return model
+
+
+def actions_for(model: MLPActorCritic) -> torch.Tensor:
+    return torch.randint(3, (ROWS,)) if model.discrete else torch.randn(ROWS, 3)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("discrete", [True, False])
+@pytest.mark.parametrize("hidden", [(), (16,), (16, 8)])
+def test_both_ways_agree_on_outputs_and_gradients(discrete, activation, hidden):
+    model = made(discrete=discrete, activation=activation, hidden=hidden)
+    obs, actions = torch.randn(ROWS, 5), actions_for(model)
+    d = {"d_logprobs": torch.randn(ROWS), "d_entropy": torch.randn(ROWS), "d_values": torch.randn(ROWS)}
+    with torch.no_grad():
+        done = model.run(obs)
+        model.backward(done, actions, **d)
+    wanted = model.gradient.clone()
+    model.gradient.zero_()
+
+    lean = model.lean
+    assert lean is not None
+    fast = lean.run(obs, actions)
+    np.testing.assert_allclose(fast.logprobs, done.distribution.log_prob(actions), atol=2e-6)
+    np.testing.assert_allclose(fast.values, done.values, atol=1e-6)
+    np.testing.assert_allclose(fast.head.entropy(), done.distribution.entropy(), atol=1e-6)
+    fast.backward(**{name: column.numpy() for name, column in d.items()})
+    torch.testing.assert_close(model.gradient, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_values_and_log_probabilities_stay_when_the_next_pass_is_made():
+    model = made(discrete=True, activation="tanh")
+    obs, actions = torch.randn(ROWS, 5), actions_for(model)
+    lean = model.lean
+    values, logprobs = lean.values(obs), lean.log_prob(obs, actions)
+    kept = values.clone(), logprobs.clone()
+    lean.values(obs + 1), lean.log_prob(obs + 1, actions)
+    assert torch.equal(values, kept[0])
+    assert torch.equal(logprobs, kept[1])
+
+
+def test_a_copy_computes_with_its_own_parameters():
+    model = made(discrete=True, activation="tanh")
+    obs = torch.randn(ROWS, 5)
+    before = model.lean.values(obs)
+    twin = copy.deepcopy(model)
+    twin.flat.data.zero_()
+    assert twin.lean.values(obs).abs().max() == 0.0
+    assert torch.equal(model.lean.values(obs), before)
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+def test_it_draws_the_same_actions_from_the_same_stream(discrete):
+    model = made(discrete=discrete, activation="tanh")
+    learner = PPO(model, learning_rate=1e-3)
+    obs = torch.randn(ROWS, 5)
+    torch.manual_seed(3)
+    slow = learner.act(obs)
+    torch.manual_seed(3)
+    fast = learner.explore(obs)
+    torch.testing.assert_close(fast, slow, atol=1e-6, rtol=0)
+    assert fast.dtype == slow.dtype
+
+
+def test_other_activations_go_the_plain_way():
+    assert made(discrete=True, activation="silu").lean is None
+
+
+def test_a_gradient_longer_than_the_limit_is_cut_to_it_and_nan_is_not_hidden():
+    model = made(discrete=True, activation="tanh")
+    lean = model.lean
+    model.gradient.fill_(2.0)
+    length = 2.0 * len(model.flat) ** 0.5
+    assert lean.clip_gradient(0.5).item() == pytest.approx(length)
+    assert model.gradient.norm().item() == pytest.approx(0.5, rel=1e-5)
+    assert lean.clip_gradient(1.0).item() == pytest.approx(0.5, rel=1e-5)
+    assert model.gradient.norm().item() == pytest.approx(0.5, rel=1e-5)
+    model.gradient[0] = torch.nan
+    assert torch.isnan(lean.clip_gradient(0.5))
+    assert torch.isnan(model.gradient).all()
+
+
+def test_advantages_changed_in_place_are_normalised_anew():
+    learner = PPO(made(discrete=True, activation="tanh"), learning_rate=1e-3)
+    advantages = torch.tensor([1.0, 2.0, 3.0])
+    assert torch.equal(learner._normalized(advantages), learner._normalized(advantages))
+    first = learner._normalized(advantages)
+    advantages[0] = -5.0
+    assert not torch.equal(learner._normalized(advantages), first)
