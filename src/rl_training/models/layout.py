@@ -140,8 +140,13 @@ class MLPLayout:
         return h, tape
 
     def infer(self, layers: Sequence[Layer], x: Tensor) -> Tensor:
-        """The same output, with nothing kept."""
-        return self.run(layers, x)[0]
+        """The same output, with nothing kept; `x` is outside of autograd."""
+        if self.layer_norm or self.activation == "silu":
+            return self.run(layers, x)[0]
+        activate, h = tanh_ if self.activation == "tanh" else torch.relu_, self._spread(x, layers)
+        for layer in layers[:-1]:
+            h = activate(affine(h, layer.weight, layer.bias))
+        return affine(h, layers[-1].weight, layers[-1].bias)
 
     @torch.no_grad()
     def backward(

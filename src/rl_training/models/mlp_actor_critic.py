@@ -73,7 +73,8 @@ class MLPActorCritic(ActorCritic):
 
     def infer_policy(self, obs: Tensor) -> Categorical | DiagonalGaussian:
         """The policy at `obs`, with nothing kept for a gradient."""
-        return self._head(self.policy_net.infer(self.layers("policy"), obs), self.vector("log_std").detach())
+        outputs = self.policy_net.infer(self.layers("policy"), obs)
+        return Categorical(outputs) if self.discrete else DiagonalGaussian(outputs, self.vector("log_std").detach())
 
     def infer_value(self, obs: Tensor) -> Tensor:
         return self.value_net.infer(self.layers("value"), obs).squeeze(-1)

@@ -65,12 +65,12 @@ class MLPSACModel(nn.Module):
         q: Tensor = self.critics(x).squeeze(-1)
         return q.squeeze(-1) if obs.dim() == 1 else q
 
-    @torch.no_grad()
     def infer_actions(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
-        """Actions alone, for acting."""
-        mean, raw_log_std = self.actor.infer(obs).chunk(2, dim=-1)
+        """Actions alone, for acting; `obs` is outside of autograd."""
+        outputs = self.actor.infer(obs)
         if deterministic:
-            return mean.tanh()
+            return outputs[:, : self.action_dim].tanh()
+        mean, raw_log_std = outputs.chunk(2, dim=-1)
         return torch.addcmul(mean, raw_log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp(), torch.randn_like(mean)).tanh_()
 
     @torch.no_grad()

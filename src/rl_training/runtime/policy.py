@@ -20,6 +20,7 @@ from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.heap import keep_freed_memory
 from rl_training.runtime.opening import resolve_device
+from rl_training.runtime.single_policy import SinglePolicy
 from rl_training.types import EnvSpec
 
 
@@ -29,6 +30,8 @@ class Policy:
     def __init__(self, config: TrainConfig, spec: EnvSpec, algorithm: Algorithm, *, device: torch.device) -> None:
         self.config, self.spec, self.algorithm, self.device = config, spec, algorithm, device
         keep_freed_memory()
+        network = algorithm.policy_network(spec) if device.type == "cpu" else None
+        self._single = None if network is None else SinglePolicy(network, spec)
 
     def predict(self, obs: Any, *, deterministic: bool = True) -> int | np.ndarray:
         """The action for one observation, or actions for a batch: an `int` for one discrete observation, an array in
@@ -40,9 +43,14 @@ class Policy:
         if not all_finite(array):  # half a microsecond; a network would answer with an action as if nothing were wrong
             raise ValueError(_not_finite(array, self.spec.env_id))
         single = array.ndim == 1
+        if single and deterministic and self._single is not None:
+            return self._single(array)
         rows = torch.from_numpy(array[None] if single else array)
-        actions = self.algorithm.act(rows if self.device.type == "cpu" else rows.to(self.device), deterministic=deterministic)
-        scaled = self.spec.to_env(actions.cpu().numpy())
+        if self.device.type == "cpu":
+            actions = self.algorithm.act(rows, deterministic=deterministic)
+        else:
+            actions = self.algorithm.act(rows.to(self.device), deterministic=deterministic).cpu()
+        scaled = self.spec.to_env(actions.numpy())
         if not single:
             return scaled
         return int(scaled[0]) if self.spec.discrete else scaled[0]
