@@ -1,5 +1,6 @@
 """What newcomers try: habits from other libraries and plain slips are answered with what to do."""
 
+import inspect
 import logging
 
 import gymnasium as gym
@@ -153,6 +154,18 @@ def test_advice_is_only_for_what_is_no_option_here():
 def test_an_agent_says_what_it_is(agent):
     assert repr(agent) == f"<PPO on CartPole-v1, seed 0, learnt: {agent.checkpoint_path}>"
     assert repr(SAC("Pendulum-v1", seed=2)) == "<SAC on Pendulum-v1, seed 2, nothing learnt yet>"
+
+
+def test_help_shows_every_setting_with_its_default(capsys):
+    keywords = inspect.signature(PPO).parameters
+    assert (keywords["clip_coef"].default, keywords["seed"].default, keywords["num_envs"].default) == (0.2, 0, 1)
+    assert keywords["clip_coef"].annotation is float
+    assert "clip_coef" not in inspect.signature(SAC).parameters
+    for name, keyword in keywords.items():
+        if name != "env" and keyword.default is not None:
+            PPO("CartPole-v1", **{name: keyword.default})  # what it shows is what it takes
+    help(PPO)
+    assert "num_steps: int = 128" in capsys.readouterr().out
 
 
 def test_evaluations_are_logged_for_those_who_listen(tmp_path, caplog):

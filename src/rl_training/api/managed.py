@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from rl_training.api.signature import SettingsSignature
 from rl_training.envs.source import EnvSource
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.checkpoint import load_checkpoint, read_header
@@ -39,6 +40,7 @@ class ManagedAlgorithm:
     """
 
     algo: ClassVar[str]
+    __signature__ = SettingsSignature()
 
     def __init_subclass__(cls, *, algo: str) -> None:
         cls.algo = algo
