@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,9 @@ import numpy as np
 import pytest
 import torch
 
+import toy_envs
 from rl_training.envs.source import EnvSource
+from rl_training.envs.workers import AsyncEnvs
 from rl_training.errors import ConfigError, EnvError, MissingExtraError, RLTrainingError
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.models.mlp_ars import MemberPolicies, MLPARSModel
@@ -60,6 +63,23 @@ def test_a_worker_that_hears_the_scores_stands_where_the_learner_stands(name: st
     generation_evaluated(loop, worker, **heard)  # its digest is the learner's
     assert worker.loop.generation().parameters.tobytes() == loop.generation().parameters.tobytes()
     assert worker.loop.number == loop.number == 5
+
+
+def test_with_a_time_out_a_worker_evaluates_in_a_process_that_can_be_ended():
+    """The numbers are the same, and an environment that hangs becomes words about it."""
+    patient, plain = (learner("openai_es", **given) for given in ({"execution_backend": "ray", "env_timeout": 60.0}, {}))
+    rows = [generation_evaluated(loop, worker, state=state_of(loop.algorithm, loop)) for loop, worker in (patient, plain)]
+    assert isinstance(patient[1].envs.envs, AsyncEnvs)
+    assert rows[0].tobytes() == rows[1].tobytes()
+    patient[1].envs.close()
+
+    config = small_config("openai_es", Path("unused"), execution_backend="ray", env_timeout=1.0, env_kwargs={})
+    hanging = partial(toy_envs.Broken, fault="hang", at=3, episode=1, continuous=True)
+    worker = PopulationWorker(config.to_dict(), hanging, num_episodes=8)
+    answers = [worker.evaluate(0, 4, worker.loop.generation().digest()) for _ in range(2)]
+    assert isinstance(answers[0], np.ndarray)
+    assert str(answers[1]).endswith("gave no answer within 1 s; its process was ended")
+    assert "generation 0, direction 0" in str(answers[1])
 
 
 def test_a_worker_that_is_elsewhere_says_so_and_the_state_brings_it_back():

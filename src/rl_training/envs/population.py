@@ -28,12 +28,15 @@ class PopulationEnvs:
         backend: str,
         batched: bool,
         timeout: float | None = None,
+        num_workers: int | None = None,
     ) -> None:
         wanted = num_envs or num_episodes
         found = find_batched(source, spec, num_envs=wanted) if batched and backend == "local_sync" else None
         if backend != "batched":
             wanted = (num_envs or min(num_episodes, MOST)) if source.can_make_more else 1
-        self.envs: VectorEnvs = found or make_envs(source, spec, num_envs=wanted, backend=backend, timeout=timeout)
+        self.envs: VectorEnvs = found or make_envs(
+            source, spec, num_envs=wanted, backend=backend, timeout=timeout, num_workers=num_workers
+        )
 
     @contextmanager
     def lend(self) -> Iterator[VectorEnvs]:

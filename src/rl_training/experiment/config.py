@@ -62,7 +62,8 @@ class TrainConfig(Options):
     max_skips: int = option(10, "Turns in a row that `on_nan: skip` takes back before it ends the run after all.", ge=1)
     env_timeout: float | None = option(
         None,
-        "Seconds for one step or reset of an environment in a worker process (local_async); none means 600.",
+        "Seconds for one step or reset of an environment in a process of its own: under local_async (none means 600), and "
+        "under ray where it is given.",
         gt=0,
         le=86_400,
     )
@@ -86,6 +87,11 @@ class TrainConfig(Options):
         return self.options.default_num_threads if self.num_threads is None else self.num_threads
 
     @property
+    def envs_apart(self) -> bool:
+        """Whether environments run in processes that can be ended from outside."""
+        return self.execution_backend == "local_async" or self.env_timeout is not None
+
+    @property
     def step_timeout(self) -> float:
         """Seconds that an environment in a worker process has for a step or a reset."""
         return DEFAULT_ENV_TIMEOUT if self.env_timeout is None else self.env_timeout
@@ -96,8 +102,8 @@ class TrainConfig(Options):
         for key in ("ray_address", "ray_workers"):
             if getattr(self, key) is not None and self.execution_backend != "ray":
                 yield Problem((key,), f"belongs to execution_backend 'ray'; given is {self.execution_backend!r}")
-        if self.env_timeout is not None and self.execution_backend != "local_async":
-            text = f"a time-out needs execution_backend 'local_async'; it is {self.execution_backend!r}"
+        if self.env_timeout is not None and self.execution_backend not in ("local_async", "ray"):
+            text = f"a time-out needs execution_backend 'local_async' or 'ray'; it is {self.execution_backend!r}"
             yield Problem(("env_timeout", "execution_backend"), text)
 
     def resolved(self) -> TrainConfig:

@@ -82,7 +82,7 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
             stack.callback(pool.close)
         lender = None if isinstance(pool, RayPopulation) else pool
         # in processes of their own, evaluations cannot hang the run either
-        apart = "local_async" if config.execution_backend == "local_async" and source.can_make_more else "local_sync"
+        apart = "local_async" if config.envs_apart and source.can_make_more else "local_sync"
         episodes = Evaluator(source, spec, pool=lender, backend=apart, timeout=config.step_timeout)
         evaluator = PolicyEvaluator(episodes, spec, seed=config.seed, device=device)
         stack.callback(evaluator.close)

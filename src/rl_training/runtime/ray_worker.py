@@ -42,8 +42,11 @@ class PopulationWorker:
             self.spec,
             num_episodes=num_episodes,
             num_envs=options.population_envs,
-            backend="local_sync",
+            # one that hangs would keep the worker for good; with a limit its environments are in one more process
+            backend="local_async" if self.config.envs_apart else "local_sync",
             batched=options.batched_envs,
+            timeout=self.config.step_timeout,
+            num_workers=1,
         )
         self.loop = make_loop(self.config, algorithm, PopulationEvaluator(algorithm.model, self.envs.envs, self.spec).run)
 
