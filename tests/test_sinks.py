@@ -161,6 +161,7 @@ def test_a_sink_that_cannot_begin_ends_those_that_have_begun_and_leaves_no_file_
         PPO(small_config("ppo", tmp_path)).learn(sinks=[before, Unreachable(), after])
     assert [event.split()[0] for event in before.events] == ["open", "close"]
     assert after.events == []
+    assert not list(tmp_path.iterdir())  # the same command can be given again, with the same suffix
     assert not [handle for handle in Path("/proc/self/fd").iterdir() if tmp_path in handle.resolve().parents]
 
 

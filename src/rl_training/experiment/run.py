@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -74,6 +75,7 @@ class Run:
             return cls(directory, lock, sinks=sinks, config=config.to_dict())
         except BaseException as error:
             lock.release()
+            shutil.rmtree(directory, ignore_errors=True)  # nothing was learnt in it, and its name would stay taken
             if isinstance(error, OSError):
                 raise RLTrainingError(f"{directory}: the run cannot be begun: {reason(error)}") from error
             raise
