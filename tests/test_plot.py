@@ -75,6 +75,17 @@ def test_there_is_a_panel_for_each_task_and_metric(tmp_path: Path, drawn: list[F
     assert drawn[0].get_suptitle() == "all of it"
 
 
+def test_steps_on_a_log_axis_have_several_ticks_however_short_the_run(tmp_path: Path, drawn: list[Figure]):
+    make_run(tmp_path, points=6)  # 1,000 to 6,000: one power of ten
+    draw(tmp_path, log_steps=True)
+    (axes,) = drawn[0].axes
+    assert axes.get_xscale() == "log"
+    drawn[0].draw_without_rendering()
+    low, high = axes.get_xlim()
+    labels = [tick.label1.get_text() for tick in axes.xaxis.get_major_ticks() if low <= tick.get_loc() <= high]
+    assert labels == ["1k", "2k", "5k"]
+
+
 def test_four_tasks_are_two_rows_of_two_and_each_metric_begins_a_row(tmp_path: Path, drawn: list[Figure]):
     for number in range(5):
         make_run(tmp_path / "five", env_id=f"Task{number}-v0")

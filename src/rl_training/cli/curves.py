@@ -38,6 +38,7 @@ class PlotStyle:
     title: str | None = None
     size: tuple[float, float] | None = None  # inches
     dpi: int = 200
+    log_steps: bool = False
 
 
 class Line(NamedTuple):
@@ -109,12 +110,24 @@ def _draw_panel(axes: Axes, groups: Sequence[RunGroup], *, task: str, metric: st
         entries.append(LegendEntry(Patch(color="grey", alpha=0.3, lw=0), "95 % interval"))
     if style.log_scale:
         axes.set_yscale("log")
+    if style.log_steps:
+        _put_steps_on_a_log_axis(axes)
     axes.xaxis.set_major_formatter(lambda x, _: _short(x))
     axes.margins(x=0.02)
     axes.grid(alpha=0.25, lw=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     return entries
+
+
+def _put_steps_on_a_log_axis(axes: Axes) -> None:
+    """With 1, 2 and 5 of each power where powers alone would be too few."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100 * low else (1.0,)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _label(axes: Axes, *, title: str, ylabel: str, width: float, height: float) -> None:

@@ -43,6 +43,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--smooth", type=float, default=0.0, metavar="S", help="0 (default) to 1: a tenth of the axis wide")
     parser.add_argument("--single-runs", action="store_true", help="draw every run too, thin")
     parser.add_argument("--log", action="store_true", help="a logarithmic scale of values")
+    parser.add_argument("--log-steps", action="store_true", help="a logarithmic scale of steps")
     parser.add_argument("--title", metavar="TEXT", help="above the whole picture")
     parser.add_argument("--size", metavar="WxH", help="inches, such as 6.4x4.2 (default: by the number of panels)")
     parser.add_argument("--dpi", type=int, default=200, metavar="N", help="points per inch of a png (default 200)")
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from rl_training.experiment.run_groups import group_runs
 
     groups = group_runs([read_run(directory) for directory in find_runs(args.runs)], args.group_by)
-    style = PlotStyle(args.smooth, args.single_runs, args.log, args.title, size, args.dpi)
+    style = PlotStyle(args.smooth, args.single_runs, args.log, args.title, size, args.dpi, args.log_steps)
     out = args.out or Path(args.runs[0]) / "learning_curve.png"
     say(f"curve={draw_curves(groups, out, args.metric, style)}")
     return 0
