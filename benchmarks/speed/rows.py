@@ -162,7 +162,7 @@ UPDATES = (
         threads=(1, 2),
         algo="rlpd",
         skip=300,
-        total=325,
+        total=312,
         settings={
             "learning_starts": 256,
             "batch_size": 256,

@@ -44,12 +44,16 @@ def main() -> None:
     parser.add_argument("--row", action="append", choices=sorted(ROWS), help="a row to measure; all without one")
     parser.add_argument("--threads", type=int, nargs="+", help="torch threads; without it those that the row asks for")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument(
+        "--append", action="store_true", help="add the repeats to those of the row's file, where a row takes long"
+    )
     parser.add_argument("--peers", type=Path, default=PEERS, help="a folder of virtual environments that have the peers")
     parser.add_argument("--clock", choices=["wall", "processor"], default="wall", help="what one-thread rows are timed by")
     args = parser.parse_args()
     for name in args.row or list(ROWS):
         for threads in args.threads or ROWS[name].threads:
-            measure(ROWS[name], threads=threads, repeats=args.repeats, peers=args.peers, clock=args.clock)
+            earlier = known(ROWS[name], threads) if args.append else {}
+            measure(ROWS[name], earlier, threads=threads, repeats=args.repeats, peers=args.peers, clock=args.clock)
 
 
 def interpreter(script: str, peers: Path) -> str:
@@ -67,11 +71,26 @@ def interpreter(script: str, peers: Path) -> str:
     return str(python)
 
 
-def measure(row: Row, *, threads: int, repeats: int, peers: Path, clock: str) -> None:
+def known(row: Row, threads: int) -> dict[str, dict[str, list[float]]]:
+    """What the row's file has of each measure, if it is of the same contestants."""
+    path = result_file(row, threads)
+    measures = json.loads(path.read_text())["measures"] if path.exists() else []
+    return {m["key"]: m["values"] for m in measures if m["values"].keys() == row.contestants.keys()}
+
+
+def result_file(row: Row, threads: int) -> Path:
+    return HERE / "results" / f"{row.name}_{threads}t.json"
+
+
+def measure(
+    row: Row, earlier: dict[str, dict[str, list[float]]], *, threads: int, repeats: int, peers: Path, clock: str
+) -> None:
     clock = "wall" if threads > 1 or row.name in WALL else clock
-    values: dict[str, dict[str, list[float]]] = {m.key: {who: [] for who in row.contestants} for m in row.measures}
+    values = {m.key: earlier.get(m.key) or {who: [] for who in row.contestants} for m in row.measures}
     versions: dict[str, str] = {}
-    for repeat in range(repeats):
+    begun = len(next(iter(values[row.measures[0].key].values())))
+    repeats += begun
+    for repeat in range(begun, repeats):
         for who, script in row.contestants.items():
             result = one_run(who, script, row, threads=threads, seed=repeat, peers=peers, clock=clock)
             versions[result["program"]] = result["version"]
@@ -93,8 +112,7 @@ def measure(row: Row, *, threads: int, repeats: int, peers: Path, clock: str) ->
         "date": datetime.now(timezone.utc).date().isoformat(),
         "command": f"python benchmarks/speed/run.py --row {row.name} --threads {threads} --repeats {repeats} --clock {clock}",
     }
-    path = HERE / "results" / f"{row.name}_{threads}t.json"
-    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    result_file(row, threads).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 def one_run(who: str, script: str, row: Row, *, threads: int, seed: int, peers: Path, clock: str) -> dict[str, Any]:
