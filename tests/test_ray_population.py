@@ -145,6 +145,20 @@ def test_an_environment_that_raises_far_away_is_named_here(tmp_path: Path, on_ra
         train(small_config("openai_es", tmp_path, **settings, **on_ray), env=factory)
 
 
+@pytest.mark.slow
+def test_an_environment_that_hangs_far_away_is_ended_and_named(tmp_path: Path, on_ray: dict[str, Any]):
+    factory = partial(toy_envs.Broken, fault="hang", at=3, episode=1, continuous=True)
+    settings = {"env_kwargs": {}, "eval_episodes": 0, "ray_workers": 1, "env_timeout": 1.0}
+    with pytest.raises(EnvError, match=r"generation 1, direction \d: gave no answer within 1 s"):
+        train(small_config("openai_es", tmp_path, **settings, **on_ray), env=factory)
+
+
+@pytest.mark.slow
+def test_a_time_out_changes_no_number(tmp_path: Path, on_ray: dict[str, Any]):
+    away = train(small_config("openai_es", tmp_path / "ray", env_timeout=60.0, ray_workers=2, **on_ray))
+    assert_same_run(train(small_config("openai_es", tmp_path / "home")), away)
+
+
 def test_seeds_of_any_algorithm_run_side_by_side_on_ray(tmp_path: Path, on_ray: dict[str, Any], capsys: Any):
     tiny = ["ppo/cartpole", "num_envs=1", "num_steps=32", "total_timesteps=64", "eval_episodes=2", "--run-suffix", "a"]
     apart = ["--execution-backend", "ray", f"ray_address={on_ray['ray_address']}"]
