@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -50,6 +51,10 @@ def _explain(error: BaseException) -> int:
             return BUSY
         # numbers that stop being finite are the outcome of training, not something that was given
         return FAILURE if isinstance(error, NumericsError) else BAD_INPUT
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # whoever looks for a file may meet it
+        name = str(error.filename)
+        say_error(f"no file can have this name, it is too long ({len(name):,} characters): {name[:60]}...")
+        return BAD_INPUT
     text = str(error).strip()
     say_error(f"{type(error).__name__}{f': {text}' if text else ''}\nThis was not expected; --debug shows where it happened.")
     return FAILURE
