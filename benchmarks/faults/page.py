@@ -65,6 +65,10 @@ allocates nothing, and names that point out of the file are refused (`tests/test
 A NaN or an infinite number stops the run at that turn, with a checkpoint from before it (`tests/faults/test_numbers.py`); an environment
 that raises, hangs or returns nonsense is named and leaves no process behind (`tests/faults/test_environments.py`).
 
+## Rubbish gets an answer
+Generated configurations, command lines, npz files and checkpoint headers are taken, or refused by name; there is never a traceback (`tests/faults/test_fuzz_*.py`).
+Some of them in every test run, 10,000 configurations in `make fuzz`. What they found is kept in `tests/faults/corpus` and tried every time.
+
 ## The same faults, put to Stable-Baselines3
 Version {peers[versions][stable-baselines3]}, by its documented calls. Each fault is written once (`benchmarks/faults/trials.py`); only how a program saves and loads differs.
 
