@@ -103,19 +103,20 @@ def termination_function(name: str | None, *, obs_dim: int) -> TransitionFn | No
     return _function("termination_fn", name, TERMINATIONS, obs_dim)
 
 
-def require_functions(env: EnvSpec, *, reward_fn: str | None = None, termination_fn: str | None = None) -> None:
-    """ConfigError where one of them cannot be found, or does not give a value for every transition."""
+def require_functions(
+    env: EnvSpec, *, rows: tuple[int, ...], reward_fn: str | None = None, termination_fn: str | None = None
+) -> None:
+    """ConfigError where one of them cannot be found, or does not give a value for every transition of an array `rows`."""
     for option, name, find, kind in (
         ("reward_fn", reward_fn, reward_function, "a number"),
         ("termination_fn", termination_fn, termination_function, "true or false"),
     ):
         function = find(name, obs_dim=env.obs_dim)
         if function is not None:
-            _try(f"{option}: {name!r}", function, env, kind=kind)
+            _try(f"{option}: {name!r}", function, env, rows=rows, kind=kind)
 
 
-def _try(what: str, function: TransitionFn, env: EnvSpec, *, kind: str) -> None:
-    rows = (2, 3)  # any leading shape: PETS plans in (particles, plans)
+def _try(what: str, function: TransitionFn, env: EnvSpec, *, rows: tuple[int, ...], kind: str) -> None:
     obs, actions = torch.zeros(*rows, env.obs_dim), torch.zeros(*rows, env.action_dim)
     try:
         given = function(obs, actions, obs)

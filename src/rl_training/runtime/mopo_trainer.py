@@ -168,7 +168,7 @@ def train_mopo(config: TrainConfig, **session_options: Unpack[SessionOptions]) -
     options = cast("MOPOConfig", config.options)
     if options.termination_fn:  # what cannot be found is refused before any file is made
         source = EnvSource(config.env_id, config.env_kwargs, session_options.get("env"))
-        require_functions(source.spec(), termination_fn=options.termination_fn)
+        require_functions(source.spec(), rows=(3,), termination_fn=options.termination_fn)
     with open_session(config, **session_options) as session:
         algorithm = build_mopo(options, session.spec, session.device)
         synthetic = session.replay_buffer(options.synthetic_capacity())

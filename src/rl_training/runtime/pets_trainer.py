@@ -203,7 +203,8 @@ def train_pets(config: TrainConfig, **session_options: Unpack[SessionOptions]) -
     options = cast("PETSConfig", config.options)
     if options.reward_fn or options.termination_fn:  # what cannot be found is refused before any file is made
         spec = EnvSource(config.env_id, config.env_kwargs, session_options.get("env")).spec()
-        require_functions(spec, reward_fn=options.reward_fn, termination_fn=options.termination_fn)
+        particles_and_plans = (2, 3)
+        require_functions(spec, rows=particles_and_plans, reward_fn=options.reward_fn, termination_fn=options.termination_fn)
     with open_session(config, **session_options) as session:
         algorithm = build_pets(options, session.spec, session.device)
         collector = session.collector(PlanningExplorer(algorithm))
