@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from replay_batches import batch_of
+from replay_batches import batch_of, standardized_rows
 from rl_training.algorithms.dynamics import DynamicsLearner, dynamics_metrics, model_rows, squared_error, squared_error_gradient
 from rl_training.algorithms.dynamics_fit import DynamicsFit, FitSettings
 from rl_training.algorithms.particles import ParticleReturns
@@ -63,9 +63,7 @@ def test_it_is_the_likelihood_of_a_variance_that_does_not_move():
 @pytest.mark.parametrize("own_rows", [False, True])
 def test_the_explicit_backward_pass_is_that_of_autograd(own_rows):
     model, decays = model_of().double(), (1e-2, 2e-2, 3e-2)
-    batch = {name: column.double() for name, column in batch_of(rows=20).items()}
-    inputs, targets = model_rows(batch)
-    model.standardize(inputs, 3 * targets + 1)
+    batch, inputs, targets = standardized_rows(model)
     done = model.run(inputs.expand(4, -1, -1) if own_rows else inputs)
     model.backward(done, d_means=squared_error_gradient(done.means, targets, model.target_scale), decays=decays)
 

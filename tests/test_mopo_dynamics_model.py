@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from replay_batches import batch_of
+from replay_batches import standardized_rows
 from rl_training.algorithms.dynamics import DynamicsLearner, gaussian_nll, gaussian_nll_gradient, model_rows
 from rl_training.algorithms.dynamics_fit import DynamicsFit, FitSettings
 from rl_training.errors import DatasetError
@@ -63,9 +63,7 @@ def test_the_written_gradient_of_the_likelihood_is_that_of_autograd():
 @pytest.mark.parametrize("own_rows", [False, True])
 def test_the_explicit_backward_pass_is_that_of_autograd(own_rows):
     model, decays = model_of().double(), (1e-2, 2e-2, 3e-2)
-    batch = {name: column.double() for name, column in batch_of(rows=20).items()}
-    inputs, targets = model_rows(batch)
-    model.standardize(inputs, 3 * targets + 1)
+    batch, inputs, targets = standardized_rows(model)
     model.vector("min_logvar").data.fill_(-1.0)  # so that both bounds matter
     done = model.run(inputs.expand(4, -1, -1) if own_rows else inputs)
     d_means, d_logvars = gaussian_nll_gradient(done.means, done.logvars, targets)
