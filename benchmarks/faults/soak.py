@@ -14,9 +14,11 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
@@ -34,6 +36,7 @@ WARM_UP = 0.25  # of the time
 MEMORY_GROWTH = 0.01  # of what it is after the warm-up
 SLOWDOWN = 0.05
 TICKS = os.sysconf("SC_CLK_TCK")
+STOPPED = threading.Event()  # by SIGTERM or SIGINT: the trainings are ended, nothing is judged
 
 
 def reading(pid: int, run_dir: Path) -> dict[str, float] | None:
@@ -60,8 +63,7 @@ def watch(name: str, seconds: float) -> list[dict[str, float]]:
         process = subprocess.Popen([sys.executable, "-m", "rl_training", *words], env=environment, stdout=subprocess.DEVNULL)
         try:
             end = time.time() + seconds
-            while time.time() < end:
-                time.sleep(max(1.0, seconds / 400))
+            while time.time() < end and not STOPPED.wait(max(1.0, seconds / 400)):
                 if process.poll() is not None:
                     raise SystemExit(f"{name}: training ended by itself with exit code {process.returncode}")
                 found = next(iter(Path(folder).iterdir()), None)
@@ -107,9 +109,13 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=RESULTS / "soak.json")
     args = parser.parse_args()
     names = [args.only] if args.only else list(RUNS)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: STOPPED.set())
     with ThreadPoolExecutor(len(names)) as pool:
-        watched = pool.map(lambda name: watch(name, 60 * args.minutes), names)
-        results = {name: judged(readings) for name, readings in zip(names, watched, strict=True)}
+        watched = list(pool.map(lambda name: watch(name, 60 * args.minutes), names))
+    if STOPPED.is_set():
+        raise SystemExit("stopped before the time was over: nothing is recorded")
+    results = {name: judged(readings) for name, readings in zip(names, watched, strict=True)}
     print(json.dumps(results, indent=1))
     record = {
         "made": f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
