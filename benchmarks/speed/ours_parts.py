@@ -21,7 +21,7 @@ from rl_training.algorithms import PETS
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.models import MLPMOPOEnsembleModel
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.heap import keep_freed_memory
+from rl_training.runtime.torch_settings import torch_settings
 from rl_training.runtime.workflows import resume_training
 from rl_training.types import Collected, TrainResult
 
@@ -31,8 +31,6 @@ MILLION = 1_000_000
 def plan(row: Row, *, threads: int) -> dict[str, float]:
     """Milliseconds of `plan_action` with a fresh ensemble; what it has learnt does not change the work."""
     settings = row.settings
-    torch.set_num_threads(threads)
-    keep_freed_memory()  # as every run does
     learner = PETS(MLPMOPOEnsembleModel(3, 1, settings["hidden"], settings["members"]), 1e-3)
 
     def once() -> None:
@@ -47,7 +45,8 @@ def plan(row: Row, *, threads: int) -> dict[str, float]:
             num_particles=settings["particles"],
         )
 
-    return {"milliseconds": 1e3 * seconds_per_call(once, calls=3, warm_up=1)}
+    with torch_settings(threads):  # as every run has them
+        return {"milliseconds": 1e3 * seconds_per_call(once, calls=3, warm_up=1)}
 
 
 class Rollouts(Callback):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rl_training.models.known_dynamics import TransitionFn
-from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel, Simulator
+from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
 
 
 class MemberModel(Protocol):
@@ -53,7 +53,7 @@ class ParticleReturns:
         generator: torch.Generator | None = None,
         max_rows: int = 512,
     ) -> None:
-        self.members: MemberModel = Simulator(model) if isinstance(model, MLPMOPOEnsembleModel) else AnyEnsemble(model)
+        self.members: MemberModel = model.simulator() if isinstance(model, MLPMOPOEnsembleModel) else AnyEnsemble(model)
         # every member has as many particles as the others
         self.particles = -(-num_particles // self.members.num_members) * self.members.num_members
         self.obs, self.ts1, self.generator = obs, ts1, generator

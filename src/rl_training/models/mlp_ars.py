@@ -10,7 +10,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from rl_training.models.blas import multiply, tiny_by_numpy
 from rl_training.models.flat_mlp import as_rows
+from rl_training.models.products import tanh_
 
 LINE = 16  # float32 numbers in a cache line
 FEW_PRODUCTS = 400  # a batched product of fewer per matrix is done by a plain loop, six times slower than padding costs
@@ -126,11 +128,15 @@ class MemberPolicies:
     @torch.no_grad()
     def act(self) -> Tensor:
         """Actions in memory that the next call fills again."""
-        h = self._inputs
+        h, by_numpy = self._inputs, tiny_by_numpy(self._inputs)
         for i, ((weight, bias), into) in enumerate(zip(self.layers, self._outputs, strict=True)):
             if i:
-                self._outputs[i - 1].memory.tanh_()
-            if bias is None:
+                tanh_(self._outputs[i - 1].memory)
+            if by_numpy:
+                multiply(h, weight, into.matrices)
+                if bias is not None:
+                    into.matrices.add_(bias)
+            elif bias is None:
                 torch.bmm(h, weight, out=into.matrices)
             else:
                 torch.baddbmm(bias, h, weight, out=into.matrices)

@@ -12,8 +12,10 @@ from torch.nn.functional import silu, softplus
 
 from rl_training.models.flat_mlp import FlatModule
 from rl_training.models.layout import Layer, MLPLayout, Tape, as_rows
+from rl_training.models.products import affine
 
 BOUNDS_COEF = 0.01
+CHUNK = 400  # rows imagined at a time: what their hidden layers hold should stay in the cache
 
 
 class Transition(NamedTuple):
@@ -175,18 +177,18 @@ class MLPMOPOEnsembleModel(FlatModule):
     @torch.no_grad()
     def imagine(self, obs: Tensor, actions: Tensor, *, members: Tensor | None = None) -> ImaginedTransition:
         """`sample_transition` with both measures of uncertainty."""
-        start = as_rows(obs)
-        done = self.run(torch.cat([start, as_rows(actions)], dim=-1))
+        start, deeds = as_rows(obs), as_rows(actions)
         members = self.draw_members(len(start)) if members is None else members
-        rows = torch.arange(len(start), device=start.device)
-        means, stds = done.means, (0.5 * done.logvars).exp()
-        drawn = torch.addcmul(means[members, rows], stds[members, rows], torch.randn_like(means[0]))
-        columns = (start + drawn[:, :-1], drawn[:, -1], disagreement(means), max_std(done.logvars))
+        noise = torch.randn(len(start), self.target_dim, dtype=start.dtype, device=start.device)
+        everyone = Simulator(self, torch.arange(self.num_ensembles, device=start.device))
+        inputs = (start, deeds, members, noise)
+        parts = [_drawn(everyone, *(x[i : i + CHUNK] for x in inputs)) for i in range(0, max(1, len(start)), CHUNK)]
+        columns = [torch.cat(column) for column in zip(*parts, strict=True)]
         return ImaginedTransition(*(column[0] for column in columns) if obs.dim() == 1 else columns)
 
     def simulator(self) -> Simulator:
         """The elites as one fast network for rollouts; it does not follow later changes of the parameters."""
-        return Simulator(self)
+        return Simulator(self, self.elites)
 
     def choose_elites(self, holdout_errors: Tensor) -> None:
         """Let the members with the lowest errors (members,) be the elites."""
@@ -207,19 +209,27 @@ class MLPMOPOEnsembleModel(FlatModule):
         return vector.view(self.num_ensembles, 1, self.target_dim)
 
 
+def _drawn(everyone: Simulator, obs: Tensor, actions: Tensor, members: Tensor, noise: Tensor) -> ImaginedTransition:
+    """A transition from each row's own member, and how unsure all of them are."""
+    means, logvars = everyone(obs, actions)
+    rows, stds = torch.arange(len(obs), device=obs.device), (0.5 * logvars).exp()
+    drawn = torch.addcmul(means[members, rows], stds[members, rows], noise)
+    return ImaginedTransition(obs + drawn[:, :-1], drawn[:, -1], disagreement(means), max_std(logvars))
+
+
 class Simulator:
-    """The elites' means and log-variances in raw units, each for rows of its own.
+    """Means and log-variances of some members in raw units, each for rows of its own or all for the same.
 
     The scales of inputs and targets stand in the weights, so that a step is nothing but the network. The inputs' means
     do not: taken off a bias they would cost precision where a column is far from zero.
     """
 
     @torch.no_grad()
-    def __init__(self, model: MLPMOPOEnsembleModel) -> None:
-        self.num_members, self.obs_dim = len(model.elites), model.obs_dim
+    def __init__(self, model: MLPMOPOEnsembleModel, members: Tensor) -> None:
+        self.num_members, self.obs_dim = len(members), model.obs_dim
         self.activation = model.layout.activation
         self.obs_mean, self.action_mean = model.input_mean[: model.obs_dim], model.input_mean[model.obs_dim :]
-        layers = model.layout.select(model.layers("net"), model.elites)
+        layers = model.layout.select(model.layers("net"), members)
         first = layers[0]
         layers[0] = Layer(first.weight / model.input_scale.unsqueeze(-1), first.bias, None, None)
         self.deterministic = model.deterministic
@@ -229,7 +239,7 @@ class Simulator:
             shift = 2 * model.target_scale.log()
             stretch, lift = torch.cat([stretch, torch.ones_like(stretch)]), torch.cat([lift, shift])
             self.upper, self.lower = (
-                (model._bound(model.vector(name).data)[model.elites] + shift).mT for name in ("max_logvar", "min_logvar")
+                (model._bound(model.vector(name).data)[members] + shift).mT for name in ("max_logvar", "min_logvar")
             )
         self.hidden, last = layers[:-1], layers[-1]
         # transposed: BLAS is slow at products with few columns
@@ -238,10 +248,12 @@ class Simulator:
 
     @torch.no_grad()
     def __call__(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """For obs and actions of shape (members, rows, ·): means and log-variances (members, rows, obs_dim + 1)."""
+        """For obs and actions of shape (members, rows, ·), or (rows, ·) for all: means and log-variances (members, rows,
+        obs_dim + 1)."""
         h = torch.cat([obs - self.obs_mean, actions - self.action_mean], dim=-1)
+        h = h if h.dim() == 3 else h.expand(self.num_members, *h.shape)
         for layer in self.hidden:
-            h = _activate_in_place(torch.baddbmm(layer.bias, h, layer.weight), self.activation)
+            h = _activate_in_place(affine(h, layer.weight, layer.bias), self.activation)
         outputs = torch.baddbmm(self.bias, self.weight, h.mT)
         if self.deterministic:
             return outputs.mT, torch.full_like(outputs.mT, -torch.inf)

@@ -10,11 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.models.blas import by_numpy, multiply
+
 THIN = 16  # columns up to which the transposed product wins
 
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x · weight + bias, for one network or for several side by side."""
+    if by_numpy(x, weight):
+        return multiply(x, weight, x.new_empty(*x.shape[:-1], weight.shape[-1])).add_(bias)
     columns = weight.shape[-1]
     if weight.dim() == 2:
         # rows in memory again: whoever draws noise for the output draws it in that order
@@ -28,7 +32,9 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def weight_gradient(x: Tensor, gradient: Tensor, out: Tensor) -> None:
     """xᵀ · gradient, into `out`."""
     columns = gradient.shape[-1]
-    if out.dim() == 2:
+    if by_numpy(x.mT, gradient):
+        multiply(x.mT, gradient, out)
+    elif out.dim() == 2:
         if 1 < columns <= THIN:
             out.copy_(torch.mm(gradient.mT, x).mT)
         else:
@@ -42,6 +48,8 @@ def weight_gradient(x: Tensor, gradient: Tensor, out: Tensor) -> None:
 
 def through(gradient: Tensor, weight: Tensor) -> Tensor:
     """gradient · weightᵀ: what reaches the layer's inputs."""
+    if by_numpy(gradient, weight.mT):
+        return multiply(gradient, weight.mT, gradient.new_empty(*gradient.shape[:-1], weight.shape[-2]))
     if weight.shape[-1] == 1:
         return gradient * weight.mT
     return torch.mm(gradient, weight.mT) if weight.dim() == 2 else torch.bmm(gradient, weight.mT)

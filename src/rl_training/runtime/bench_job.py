@@ -54,8 +54,8 @@ def last_returns(checkpoint: Path, *, num_episodes: int, device: str, threads: i
     from rl_training.envs.pool import Evaluator
     from rl_training.envs.source import EnvSource
     from rl_training.runtime.evaluation import PolicyEvaluator
-    from rl_training.runtime.opening import torch_settings
     from rl_training.runtime.policy import load_policy
+    from rl_training.runtime.torch_settings import torch_settings
 
     class Recorder(Evaluator):
         """Keeps what the evaluation sums up."""

@@ -29,11 +29,11 @@ from rl_training.options._evolution import EvolutionOptions
 from rl_training.options._offline import OfflineOptions
 from rl_training.runtime.callbacks import Callback, EarlyStoppingCallback
 from rl_training.runtime.evaluation import PolicyEvaluator
-from rl_training.runtime.heap import keep_freed_memory
 from rl_training.runtime.offline_data import load_offline_data
 from rl_training.runtime.ray_population import RayPopulation
 from rl_training.runtime.rng import Stream
 from rl_training.runtime.session import Session
+from rl_training.runtime.torch_settings import torch_settings
 from rl_training.types import EnvSpec
 
 log = logging.getLogger(__name__)
@@ -169,21 +169,6 @@ def _prior_data(config: TrainConfig, source: EnvSource, spec: EnvSpec, saved: Ch
         with must_fit():
             dataset.load_state_dict(saved.buffer_state["dataset"])
     return dataset
-
-
-@contextmanager
-def torch_settings(num_threads: int) -> Iterator[None]:
-    """Torch as training wants it; put back as it was afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(num_threads)
-    keep_freed_memory()
-    # Adam's moments decay into denormals, which this kind of processor handles tens of times slower
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-        torch.set_flush_denormal(False)
 
 
 @contextmanager

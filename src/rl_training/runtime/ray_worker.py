@@ -17,6 +17,7 @@ from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.options._evolution import EvolutionOptions
 from rl_training.runtime.evolution import Outcome, make_loop
 from rl_training.runtime.population import PopulationEvaluator
+from rl_training.runtime.torch_settings import torch_settings
 from rl_training.types import State
 
 
@@ -32,8 +33,8 @@ class PopulationWorker:
         options = self.config.options
         assert isinstance(options, EvolutionOptions)
         # for the life of this process; the learner has the same settings, and so the same bits
-        torch.set_num_threads(self.config.threads)
-        torch.set_flush_denormal(True)
+        self._settings = torch_settings(self.config.threads)
+        self._settings.__enter__()
         source = EnvSource(self.config.env_id, None if env else self.config.env_kwargs, env)
         self.spec = source.spec()
         algorithm = get_algorithm_spec(self.config.algo).build_fn(options, self.spec, torch.device("cpu"))
