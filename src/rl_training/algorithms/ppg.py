@@ -130,14 +130,13 @@ class PPG(PPO):
         if policy_alone:
             minibatch = minibatch | {"returns": self.value(minibatch["obs"])}  # no error, no gradient
         losses = self._fill_gradient(minibatch)
-        norm = clip_gradients([self.policy.gradient], self.max_grad_norm)
         d_policy, d_value = self.policy.gradient.tensor_split([self.policy.num_policy_parameters])
         self.optimizer.step([d_policy])
         if policy_alone:
             losses.pop("value_loss", None)
         else:
             self.value_optimizer.step([d_value])
-        return losses | {"gradient_norm": norm}
+        return losses
 
     @torch.no_grad()
     def _value_step(self, batch: Batch) -> Metrics:
@@ -157,12 +156,18 @@ class PPG(PPO):
 
     @torch.no_grad()
     def _explicit_auxiliary_step(self, batch: Batch) -> Metrics:
-        done = self.policy.run(batch["obs"])
+        model, lean = self.policy, self.lean
+        done = model.run(batch["obs"]) if lean is None else model.run_lean_auxiliary(lean, batch["obs"])
         batch = batch | policy_columns(done.distribution, prefix="policy")
         batch |= {"values": done.values, "auxiliary_values": done.auxiliary_values}
-        losses = ppg_auxiliary_loss(batch, **self._auxiliary_coefficients())
-        self.policy.backward_auxiliary(done, **ppg_auxiliary_loss_gradients(batch, **self._auxiliary_coefficients()))
-        norm = clip_gradients([self.policy.gradient], self.max_grad_norm)
+        losses = ppg_auxiliary_loss(batch, **self._auxiliary_coefficients()) if self.measures else {}
+        gradients = ppg_auxiliary_loss_gradients(batch, **self._auxiliary_coefficients())
+        if lean is None:
+            model.backward_auxiliary(done, **gradients)
+            norm = clip_gradients([model.gradient], self.max_grad_norm)
+        else:
+            model.backward_lean_auxiliary(lean, **gradients)
+            norm = lean.clip_gradient(self.max_grad_norm)
         self.auxiliary_optimizer.step([self.policy.gradient])
         return losses | {"auxiliary_gradient_norm": norm}
 

@@ -13,7 +13,6 @@ from rl_training.algorithms.base import OnPolicyAlgorithm, detached
 from rl_training.algorithms.optim import Adam, clip_gradients
 from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.lean_actor_critic import LeanActorCritic
-from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics, UpdateResult
@@ -128,7 +127,7 @@ class PPO(OnPolicyAlgorithm):
     @property
     def lean(self) -> LeanActorCritic | None:
         """The networks with less ado, where there is such a way; what is learnt from and acted in training goes through it."""
-        return self.policy.lean if self.explicit and isinstance(self.policy, MLPActorCritic) else None
+        return self.policy.lean if self.explicit else None
 
     def explore(self, obs: Tensor) -> Tensor:
         lean = self.lean
@@ -192,24 +191,23 @@ class PPO(OnPolicyAlgorithm):
 
     @torch.no_grad()
     def _explicit_step(self, minibatch: Batch) -> Metrics:
-        if (lean := self.lean) is not None:
-            return self._lean_step(lean, minibatch)
         losses = self._fill_gradient(minibatch)
-        norm = clip_gradients([self.policy.gradient], self.max_grad_norm)
         self.optimizer.step([self.policy.gradient])
-        return losses | {"gradient_norm": norm}
+        return losses
 
     def _fill_gradient(self, minibatch: Batch) -> Metrics:
-        """The losses (none where nobody asks), with their gradient left in `policy.gradient`."""
+        """The losses (none where nobody asks) and the gradient's norm; the gradient is left in `policy.gradient`, clipped."""
+        if (lean := self.lean) is not None:
+            return self._fill_lean_gradient(lean, minibatch)
         done = self.policy.run(minibatch["obs"])
         minibatch = minibatch | {"new_logprobs": done.distribution.log_prob(minibatch["actions"]), "new_values": done.values}
         losses: Metrics = {}
         if self.measures:
             losses = ppo_loss(minibatch | {"entropy": done.distribution.entropy()}, **self._coefficients())
         self.policy.backward(done, minibatch["actions"], **ppo_loss_gradients(minibatch, **self._coefficients()))
-        return losses
+        return losses | {"gradient_norm": clip_gradients([self.policy.gradient], self.max_grad_norm)}
 
-    def _lean_step(self, lean: LeanActorCritic, minibatch: Batch) -> Metrics:
+    def _fill_lean_gradient(self, lean: LeanActorCritic, minibatch: Batch) -> Metrics:
         done = lean.run(minibatch["obs"], minibatch["actions"])
         losses: Metrics = {}
         if self.measures:
@@ -218,9 +216,7 @@ class PPO(OnPolicyAlgorithm):
         columns: dict[str, Any] = {name: minibatch[name].numpy() for name in LOSS_COLUMNS if name in minibatch}
         columns |= {"new_logprobs": done.logprobs, "new_values": done.values}
         done.backward(**ppo_loss_gradients(columns, **self._coefficients()))
-        norm = lean.clip_gradient(self.max_grad_norm)
-        self.optimizer.step([lean.gradient])
-        return losses | {"gradient_norm": norm}
+        return losses | {"gradient_norm": lean.clip_gradient(self.max_grad_norm)}
 
     def _autograd_step(self, minibatch: Batch) -> Metrics:
         output = self.policy.evaluate_actions(minibatch["obs"], minibatch["actions"])

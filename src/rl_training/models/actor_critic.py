@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar, cast
 
 from torch import Tensor
 
 from rl_training.models.flat_mlp import FlatModule, MLPLayout, as_rows
 from rl_training.models.heads import Categorical, DiagonalGaussian, PolicyOutput
+from rl_training.models.lean_actor_critic import LeanActorCritic
+from rl_training.models.lean_mlp import LeanMLP
 
 
 class ActorCritic(FlatModule, ABC):
@@ -17,9 +19,28 @@ class ActorCritic(FlatModule, ABC):
     Gaussian actions are unbounded; whoever steps the environment clips them (`EnvSpec.to_env`).
     """
 
+    lean_class: ClassVar[type[LeanActorCritic]] = LeanActorCritic
+
+    shared = False  # whether the value function reads the policy network's last hidden layer
+
     def __init__(self, parts: dict[str, MLPLayout | int], *, obs_dim: int, action_dim: int, discrete: bool) -> None:
         super().__init__(parts)
         self.obs_dim, self.action_dim, self.discrete = obs_dim, action_dim, discrete
+        self.policy_net, self.value_net = (cast("MLPLayout", parts[name]) for name in ("policy", "value"))
+        self._lean: tuple[int, LeanActorCritic | None] | None = None
+
+    @property
+    def lean(self) -> LeanActorCritic | None:
+        """The same networks with less ado, where they are on the CPU and plain."""
+        flat = self.flat
+        pointer = flat.data_ptr()
+        if self._lean is None or self._lean[0] != pointer:
+            serves = flat.device.type == "cpu" and LeanMLP.serves(self.policy_net)
+            self._lean = (pointer, self.lean_class(self) if serves else None)
+        return self._lean[1]
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**super().__getstate__(), "_lean": None}
 
     @abstractmethod
     def distribution(self, obs: Tensor) -> Categorical | DiagonalGaussian:

@@ -1,6 +1,6 @@
-"""PPO's two networks and the heads above the policy, on the CPU, features before rows (see `LeanMLP`).
+"""The networks of PPO and PPG and the heads above the policy, on the CPU, features before rows (see `LeanMLP`).
 
-Everything here is what `MLPActorCritic` and `heads` say, in other words; tests hold it against autograd.
+Everything here is what `MLPActorCritic`, `MLPPPGModel` and `heads` say, in other words; tests hold it against autograd.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rl_training.models.heads import HALF_LOG_2PI
 from rl_training.models.lean_mlp import LeanMLP
 
 if TYPE_CHECKING:
-    from rl_training.models.mlp_actor_critic import MLPActorCritic
+    from rl_training.models.actor_critic import ActorCritic
 
 
 class LeanCategorical:
@@ -67,35 +67,47 @@ class LeanGaussian:
 
 
 class LeanActorCritic:
-    """Passes over the very vectors of an `MLPActorCritic`."""
+    """Passes over the very vectors of a model. The policy network may have more outputs than the policy asks for, and the
+    value function may be a head that reads its last hidden layer, as in PPG."""
 
-    def __init__(self, model: MLPActorCritic) -> None:
+    def __init__(self, model: ActorCritic) -> None:
         parts = {"policy": model.policy_net, "value": model.value_net}
         self.policy, self.value = (
             LeanMLP(net, model.vector(name).data, model.gradient_vector(name)) for name, net in parts.items()
         )
-        self.gradient, self.discrete = model.gradient, model.discrete
+        self.gradient, self.discrete, self.shared = model.gradient, model.discrete, model.shared
+        self.policy_outputs, self.further_outputs = model.action_dim, model.policy_net.sizes[-1] - model.action_dim
         self.log_std, self.d_log_std = model.vector("log_std").data, model.gradient_vector("log_std")
 
     def explore(self, obs: Tensor) -> Tensor:
         """Sampled actions, drawn as `heads` draws them."""
-        outputs = self.policy.run(self.policy.inputs(obs))
+        outputs = self._policy(self.policy.inputs(obs))
         if not self.discrete:
             return outputs.mT + self.log_std.exp() * torch.randn(outputs.mT.shape)
         race = torch.empty(outputs.mT.shape).exponential_().numpy()
         return torch.from_numpy((outputs.numpy() - np.log(race).T).argmax(axis=0))
 
     def values(self, obs: Tensor) -> Tensor:
-        return self.value.run(self.value.inputs(obs))[0].clone()
+        inputs = self.policy.inputs(obs)
+        if self.shared:
+            self.policy.run(inputs)
+        return self._values(inputs).clone()
 
     def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor:
-        return torch.from_numpy(self._head(self.policy.run(self.policy.inputs(obs)), actions).logprobs)
+        return torch.from_numpy(self._head(self._policy(self.policy.inputs(obs)), actions).logprobs)
 
     def run(self, obs: Tensor, actions: Tensor) -> LeanPass:
         """Both networks over the same rows."""
         inputs = self.policy.inputs(obs)
-        outputs = self.policy.run(inputs)
-        return LeanPass(self, self._head(outputs, actions), self.value.run(inputs))
+        outputs = self._policy(inputs)
+        return LeanPass(self, self._head(outputs, actions), self._values(inputs))
+
+    def backward_policy(self, gradient: np.ndarray) -> None:
+        """Fill the policy network's gradient from that at the policy's outputs (actions, rows); further outputs rest."""
+        if self.further_outputs:
+            rest = np.zeros((self.further_outputs, gradient.shape[1]), dtype=gradient.dtype)
+            gradient = np.concatenate([gradient, rest])
+        self.policy.backward(torch.from_numpy(gradient))
 
     def clip_gradient(self, max_norm: float | None) -> Tensor:
         """Make its norm at most `max_norm`; gives the norm before."""
@@ -103,6 +115,13 @@ class LeanActorCritic:
         if max_norm is not None and not (length := norm.item()) <= max_norm:  # NaN is to be seen, not passed over
             self.gradient.mul_(max_norm / (length + 1e-6))
         return norm
+
+    def _policy(self, inputs: Tensor) -> Tensor:
+        return self.policy.run(inputs)[: self.policy_outputs]
+
+    def _values(self, inputs: Tensor) -> Tensor:
+        """With a shared trunk, of the policy network's last pass."""
+        return self.value.run(self.policy.features if self.shared else inputs)[0]
 
     def _head(self, outputs: Tensor, actions: Tensor) -> LeanCategorical | LeanGaussian:
         if self.discrete:
@@ -115,9 +134,9 @@ class LeanPass:
 
     def __init__(self, owner: LeanActorCritic, head: LeanCategorical | LeanGaussian, values: Tensor) -> None:
         self.owner, self.head = owner, head
-        self.logprobs, self.values = head.logprobs, values[0].numpy()
+        self.logprobs, self.values = head.logprobs, values.numpy()
 
     def backward(self, *, d_logprobs: np.ndarray, d_entropy: np.ndarray | None, d_values: np.ndarray) -> None:
         """Fill the model's gradient from those at log-probabilities, entropies and values."""
-        self.owner.policy.backward(torch.from_numpy(self.head.gradient(d_logprobs, d_entropy)))
+        self.owner.backward_policy(self.head.gradient(d_logprobs, d_entropy))
         self.owner.value.backward(torch.from_numpy(d_values).unsqueeze(0))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rl_training.models.layout import MLPLayout
 
-KEPT_SIZES = 4  # numbers of rows that are met again and again: environments, minibatches, what is left of them, rollouts
+KEPT_SIZES = 6  # numbers of rows met again and again: environments, minibatches, what is left of them, rollouts
 
 
 class LeanMLP:
@@ -50,8 +50,17 @@ class LeanMLP:
                 np.maximum(room.arrays[i], 0.0, out=room.arrays[i])
         return torch.mm(self.transposed[-1], room.inputs[-1], out=room.outputs)
 
-    def backward(self, gradient: Tensor) -> None:
-        """Write the gradient of whatever has `gradient` (out, rows) at the outputs of the last `run`."""
+    @property
+    def features(self) -> Tensor:
+        """What the last layer read in the last `run`: the last hidden layer with its ones (in + 1, rows)."""
+        assert self._room is not None
+        return self._room.inputs[-1]
+
+    def backward(self, gradient: Tensor, *, extra: Tensor | None = None) -> None:
+        """Write the gradient of whatever has `gradient` (out, rows) at the outputs of the last `run`.
+
+        `extra` (in, rows) is what another network that reads `features` adds there.
+        """
         room = self._room
         assert room is not None
         for i in reversed(range(len(self.kernels))):
@@ -60,6 +69,8 @@ class LeanMLP:
                 return
             output, inner = room.active[i - 1], room.deltas[i - 1]
             torch.mm(self.kernels[i], gradient, out=inner)
+            if extra is not None and i == len(self.kernels) - 1:
+                inner += extra
             if self.layout.activation == "tanh":
                 torch.ops.aten.tanh_backward.grad_input(inner, output, grad_input=inner)
             else:

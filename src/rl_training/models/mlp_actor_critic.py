@@ -11,8 +11,6 @@ from torch import Tensor
 from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.flat_mlp import MLPLayout, Tape
 from rl_training.models.heads import Categorical, DiagonalGaussian
-from rl_training.models.lean_actor_critic import LeanActorCritic
-from rl_training.models.lean_mlp import LeanMLP
 
 
 class ActorCriticPass(NamedTuple):
@@ -44,25 +42,10 @@ class MLPActorCritic(ActorCritic):
         value = MLPLayout((obs_dim, *hidden_sizes, 1), activation=activation)
         parts: dict[str, MLPLayout | int] = {"policy": policy, "value": value, "log_std": 0 if discrete else action_dim}
         super().__init__(parts, obs_dim=obs_dim, action_dim=action_dim, discrete=discrete)
-        self.policy_net, self.value_net = policy, value
         hidden_gains = [math.sqrt(2)] * len(hidden_sizes)
         policy.initialize(self.vector("policy").data, gains=[*hidden_gains, 0.01])
         value.initialize(self.vector("value").data, gains=[*hidden_gains, 1.0])
         self.vector("log_std").data.fill_(log_std_init)
-        self._lean: tuple[int, LeanActorCritic | None] | None = None
-
-    @property
-    def lean(self) -> LeanActorCritic | None:
-        """The same networks with less ado, where they are on the CPU and plain."""
-        flat = self.flat
-        pointer = flat.data_ptr()
-        if self._lean is None or self._lean[0] != pointer:
-            serves = flat.device.type == "cpu" and LeanMLP.serves(self.policy_net)
-            self._lean = (pointer, LeanActorCritic(self) if serves else None)
-        return self._lean[1]
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**super().__getstate__(), "_lean": None}
 
     def distribution(self, obs: Tensor) -> Categorical | DiagonalGaussian:
         """The policy at `obs`, differentiable."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch.nn.functional import pad
 from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.flat_mlp import Layer, MLPLayout, Tape
 from rl_training.models.heads import Categorical, DiagonalGaussian
+from rl_training.models.lean_ppg import LeanPPG
 
 ARCHITECTURES = ("shared", "dual")
 HEAD_GAIN = 0.1  # the paper scales all heads to this
@@ -44,6 +45,8 @@ class MLPPPGModel(ActorCritic):
     layer as given (the value gradient stops there), the auxiliary phase trains it.
     """
 
+    lean_class: ClassVar[type[LeanPPG]] = LeanPPG
+
     def __init__(
         self,
         obs_dim: int,
@@ -63,7 +66,7 @@ class MLPPPGModel(ActorCritic):
         # the value function comes last, so that what the policy phase trains for each is one piece of the vector
         parts: dict[str, MLPLayout | int] = {"policy": policy, "log_std": 0 if discrete else action_dim, "value": value}
         super().__init__(parts, obs_dim=obs_dim, action_dim=action_dim, discrete=discrete)
-        self.policy_net, self.value_net, self.shared = policy, value, architecture == "shared"
+        self.shared = architecture == "shared"
         for name, net in (("policy", policy), ("value", value)):
             net.initialize(self.vector(name).data, gains=[math.sqrt(2)] * (len(net.sizes) - 2) + [HEAD_GAIN])
         self.vector("log_std").data.fill_(log_std_init)
@@ -135,6 +138,19 @@ class MLPPPGModel(ActorCritic):
         self.policy_net.backward(
             self.layers("policy"), self.gradient_layers("policy"), done.policy_tape, d_outputs, extra=at_trunk
         )
+
+    @torch.no_grad()
+    def run_lean_auxiliary(self, lean: LeanPPG, obs: Tensor) -> AuxiliaryOutput:
+        """What the auxiliary phase trains, through `lean`; its memory is filled again by the next pass."""
+        outputs, values, auxiliary_values = lean.run_auxiliary(obs)
+        return AuxiliaryOutput(self._head(outputs, self.vector("log_std").detach()), values, auxiliary_values)
+
+    @torch.no_grad()
+    def backward_lean_auxiliary(
+        self, lean: LeanPPG, *, d_policy: Tensor | tuple[Tensor, Tensor], d_values: Tensor, d_auxiliary_values: Tensor
+    ) -> None:
+        """`backward_auxiliary` of the last `run_lean_auxiliary`."""
+        lean.backward_auxiliary(d_policy=self._through_head(d_policy), d_values=d_values, d_auxiliary_values=d_auxiliary_values)
 
     @torch.no_grad()
     def run_value(self, obs: Tensor) -> tuple[Tensor, Tape]:
