@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import torch
 
-from rl_training.models.blas import products_for
 from rl_training.runtime.heap import keep_freed_memory
+from rl_training.runtime.openblas import products_for
 
 
 @contextmanager

@@ -10,14 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from rl_training.models import blas, mlp_ars
+from rl_training.models import mlp_ars
+from rl_training.models.blas import by_numpy
 from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.models.products import affine, through, weight_gradient
+from rl_training.runtime import openblas
 from rl_training.runtime.torch_settings import torch_settings
 
 Product = Callable[[Tensor, Tensor, Tensor], Tensor]
 
-needs_openblas = pytest.mark.skipif(blas.openblas() is None, reason="numpy has another library here")
+needs_openblas = pytest.mark.skipif(openblas.openblas() is None, reason="numpy has another library here")
 
 
 def _weight_gradient(x: Tensor, gradient: Tensor, weight: Tensor) -> Tensor:
@@ -43,7 +45,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
         shapes.append(x.shape)
         matmul(x, y, out=out)
 
-    monkeypatch.setattr(blas, "is_amd", lambda: True)
+    monkeypatch.setattr(openblas, "is_amd", lambda: True)
     monkeypatch.setattr(np, "matmul", noted)
     return shapes
 
@@ -90,7 +92,7 @@ def test_two_threads_or_another_processor_leave_products_to_torch(
     x = torch.randn(256, 256)
     with torch_settings(2):
         affine(x, x, torch.zeros(256))
-    monkeypatch.setattr(blas, "is_amd", lambda: False)
+    monkeypatch.setattr(openblas, "is_amd", lambda: False)
     with torch_settings(1):
         affine(x, x, torch.zeros(256))
     assert asked == []
@@ -98,7 +100,7 @@ def test_two_threads_or_another_processor_leave_products_to_torch(
 
 @needs_openblas
 def test_the_librarys_threads_are_put_back_even_after_an_error() -> None:
-    library = blas.openblas()
+    library = openblas.openblas()
     assert library is not None
     before = library.get_threads()
     library.set_threads(2)
@@ -106,7 +108,7 @@ def test_the_librarys_threads_are_put_back_even_after_an_error() -> None:
         with pytest.raises(ZeroDivisionError), torch_settings(1), torch_settings(1):
             math.sqrt(1 / (library.get_threads() - 1))
         assert library.get_threads() == 2
-        assert not blas.by_numpy(torch.zeros(256, 256), torch.zeros(256, 256))
+        assert not by_numpy(torch.zeros(256, 256), torch.zeros(256, 256))
     finally:
         library.set_threads(before)
 
@@ -119,9 +121,9 @@ def test_a_population_acts_alike_by_numpy(hidden: tuple[int, ...], asked: list[t
     by_torch = model.actor_batch(parameters, obs).clone()
     assert asked == []
     with torch_settings(1):
-        by_numpy = model.actor_batch(parameters, obs)
+        found = model.actor_batch(parameters, obs)
     assert len(asked) == len(hidden) + 1
-    torch.testing.assert_close(by_numpy, by_torch, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found, by_torch, rtol=1e-5, atol=1e-5)
 
 
 @needs_openblas
