@@ -95,6 +95,11 @@ def test_problems_of_the_config_and_of_the_algorithm_are_listed_together():
     assert [line.split(":")[0] for line in lines] == ["seed", "algo_kwargs.early_stopping.patience", "algo_kwargs.gama", "sed"]
 
 
+def test_early_stopping_without_evaluations_is_refused():
+    [line] = refusal(eval_episodes=0, algo_kwargs={"early_stopping": {"patience": 2}})
+    assert line.startswith("eval_episodes, algo_kwargs.early_stopping: early_stopping looks at evaluations")
+
+
 def test_an_unknown_algorithm_is_answered_with_the_nearest():
     assert refusal(algo="pppo") == ["algo: there is no algorithm 'pppo'; did you mean 'ppo'?"]
 

@@ -97,7 +97,8 @@ class TrainConfig(Options):
         return DEFAULT_ENV_TIMEOUT if self.env_timeout is None else self.env_timeout
 
     def contradictions(self) -> Iterator[Problem]:
-        """Only what runs in another process can be ended from outside, and only Ray has an address."""
+        """Only what runs in another process can be ended from outside, only Ray has an address, and only evaluations can end a
+        run early."""
         yield from super().contradictions()
         for key in ("ray_address", "ray_workers"):
             if getattr(self, key) is not None and self.execution_backend != "ray":
@@ -105,6 +106,9 @@ class TrainConfig(Options):
         if self.env_timeout is not None and self.execution_backend not in ("local_async", "ray"):
             text = f"a time-out needs execution_backend 'local_async' or 'ray'; it is {self.execution_backend!r}"
             yield Problem(("env_timeout", "execution_backend"), text)
+        if self.eval_episodes == 0 and self.options.early_stopping is not None:
+            text = "early_stopping looks at evaluations, and 0 means there are none; give eval_episodes, or early_stopping: null"
+            yield Problem(("eval_episodes", "algo_kwargs.early_stopping"), text)
 
     def resolved(self) -> TrainConfig:
         """The same run with every default written out, so that it stays the same when defaults change."""
