@@ -69,6 +69,16 @@ that raises, hangs or returns nonsense is named and leaves no process behind (`t
 Generated configurations, command lines, npz files and checkpoint headers are taken, or refused by name; there is never a traceback (`tests/faults/test_fuzz_*.py`).
 Some of them in every test run, 10,000 configurations in `make fuzz`. What they found is kept in `tests/faults/corpus` and tried every time.
 
+## Long runs stay as they began
+`make soak` trains for {soak_minutes:.0f} minutes and watches the processes from outside. After a quarter of the time as warm-up, the first third of the rest
+against the last third; steps are counted per second of the run's own processor time, for other work shared the cores.
+
+| algorithm | steps | processor minutes | memory, MiB | open files | steps per processor second |
+|---|---|---|---|---|---|
+{soak_rows}
+
+More than {soak[limits][memory_growth_percent]:.0f} % of memory, one more open file or a slow-down by {soak[limits][slowdown_percent]:.0f} % would have made it fail. {soak[made]}.
+
 ## The same faults, put to Stable-Baselines3
 Version {peers[versions][stable-baselines3]}, by its documented calls. Each fault is written once (`benchmarks/faults/trials.py`); only how a program saves and loads differs.
 
@@ -91,7 +101,7 @@ SIGNAL_HEAD = """
 
 
 def page() -> str:
-    kills, writes, peers = (read(name) for name in ("kills", "writes", "peers"))
+    kills, writes, peers, soak = (read(name) for name in ("kills", "writes", "peers", "soak"))
     faults = peers["faults"]
     rows = [(title, *(words(faults[name][who]) for who in ("ours", "sb3"))) for name, (title, words) in PEER_ROWS.items()]
     versions = ", ".join(f"{name} {version}" for name, version in peers["versions"].items() if name != "rl_training")
@@ -101,6 +111,9 @@ def page() -> str:
         writes=writes,
         kills=kills,
         signals=signal_table(),
+        soak=soak,
+        soak_minutes=min(found["minutes"] for found in soak["results"].values()),
+        soak_rows="\n".join(soak_row(name, found) for name, found in soak["results"].items()),
         peers=peers,
         peer_rows="\n".join(f"| {' | '.join(row)} |" for row in rows),
         machine=machine,
@@ -115,6 +128,16 @@ def family_row(name: str, family: dict[str, Any], differences: int) -> str:
     names = ", ".join(family["configurations"])
     early = family.get("before the first checkpoint", 0)
     return f"| {name} | {names} | {family['kills']} | {early} | {family['runs']} | {differences} |"
+
+
+def soak_row(name: str, found: dict[str, Any]) -> str:
+    memory, files, rates = found["memory_mib"], found["open_files"], found["steps_per_cpu_second"]
+    changes = (
+        f"{memory[0]:.1f} → {memory[1]:.1f} ({found['memory_growth_percent']:+.2f} %)",
+        f"{files[0]:.0f} → {files[1]:.0f}",
+        f"{rates[0]:,.0f} → {rates[1]:,.0f} ({found['throughput_change_percent']:+.1f} %)",
+    )
+    return f"| {name} | {found['steps']:,} | {found['cpu_minutes']:.0f} | {' | '.join(changes)} |"
 
 
 def signal_table() -> str:

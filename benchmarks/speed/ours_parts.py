@@ -155,7 +155,7 @@ def config_for(algo: str, env_id: str, folder: str, *, seed: int, threads: int, 
 def measured(name: str, *, threads: int, seed: int, folder: str) -> dict[str, float]:
     if name == "pets_plan":
         return plan(ROWS[name], threads=threads)
-    if name == "mopo_rollouts":
+    if name.startswith("mopo_rollouts"):
         return rollouts(ROWS[name], threads=threads, seed=seed, folder=folder)
     if name == "startup":
         return startup(folder)

@@ -12,12 +12,14 @@ import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+import numpy as np
 import torch
 from rows import ROWS, now
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 OBS, ACTION, BATCH = 3, 1, 256  # Pendulum-v1
+ROLLED = 400  # rows of a rollout at a time
 
 
 def seconds_per_call(function: Callable[[], object], *, calls: int, warm_up: int = 3) -> float:
@@ -83,18 +85,25 @@ def _critic(width: int) -> nn.Module:
 
 
 def products(shapes: Sequence[tuple[int, int, int, int]]) -> float:
-    """Seconds for these batched matrix products (members, rows, in, out), one after the other, into memory that is there."""
+    """Seconds for these batched matrix products (members, rows, in, out), one after the other, into memory that is there; by
+    torch's library or by numpy's, whichever is faster here."""
     prepared = []
     for members, rows, n_in, n_out in shapes:
         a, b = torch.randn(members, rows, n_in), torch.randn(members, n_in, n_out)
         prepared.append((a, b, torch.empty(members, rows, n_out)))
 
-    def run() -> None:
+    arrays = [[x.numpy() for x in each] for each in prepared]
+
+    def by_torch() -> None:
         for a, b, out in prepared:
             torch.bmm(a, b, out=out)
 
+    def by_numpy() -> None:
+        for a, b, out in arrays:
+            np.matmul(a, b, out=out)
+
     with torch.inference_mode():
-        return seconds_per_call(run, calls=20)
+        return min(seconds_per_call(run, calls=20) for run in (by_torch, by_numpy))
 
 
 def learning_products(members: int, sizes: Sequence[int], rows: int = BATCH) -> list[tuple[int, int, int, int]]:
@@ -122,6 +131,10 @@ def sgemm_bound(name: str) -> float:
         critic, actor = [OBS + ACTION, *hidden, 1], [OBS, *hidden, 2 * ACTION]
         work = learning_products(settings["num_critics"], critic) + forward_products(2, critic) + forward_products(1, actor)
         return 1 / products(work)
+    if name.startswith("mopo_rollouts"):
+        sizes = [OBS + ACTION, *settings["model_hidden_sizes"], 2 * (OBS + 1)]
+        policy = [OBS, *settings["hidden_sizes"], 2 * ACTION]
+        return ROLLED / products(forward_products(7, sizes, ROLLED) + forward_products(1, policy, ROLLED))
     return BATCH / products(learning_products(7, [OBS + ACTION, 200, 200, 200, 200, 2 * (OBS + 1)]))
 
 

@@ -196,13 +196,19 @@ UPDATES = (
         settings={**RANDOM_DATA, "model_updates": 500, "model_patience": None, "model_holdout_ratio": 0.0, "max_updates": 450},
         note="A sample is a row of data, which every network sees; 'sgemm' is the matrix products of fitting alone.",
     ),
-    Row(
-        name="mopo_rollouts",
-        title="MOPO's rollouts, 7 networks 4×200, 50,000 starts, 5 steps",
-        contestants={"ours": "ours_parts.py"},
-        measures=(Measure("rate", "transitions/s", goals=(Goal(None, 100_000),)),),
-        algo="mopo",
-        settings={**RANDOM_DATA, "model_updates": 50, "model_patience": None},
+    *(
+        Row(
+            name=name,
+            title=f"MOPO's rollouts, 7 networks {title}, 50,000 starts, 5 steps",
+            contestants={"ours": "ours_parts.py", "sgemm": "plain_torch.py"},
+            measures=(Measure("rate", "transitions/s", goals=(Goal(None, 100_000),)),),
+            algo="mopo",
+            settings={**RANDOM_DATA, "model_updates": 50, "model_patience": None, "rollout_batch_size": 50_000, **sizes},
+        )
+        for name, title, sizes in (
+            ("mopo_rollouts", "4×200", {"model_hidden_sizes": [200] * 4, "hidden_sizes": [256] * 2}),
+            ("mopo_rollouts_preset", "2×128 as in mopo/pendulum", {"model_hidden_sizes": [128] * 2, "hidden_sizes": [128] * 2}),
+        )
     ),
 )
 

@@ -107,7 +107,9 @@ class TrainConfig(Options):
             text = f"a time-out needs execution_backend 'local_async' or 'ray'; it is {self.execution_backend!r}"
             yield Problem(("env_timeout", "execution_backend"), text)
         if self.eval_episodes == 0 and self.options.early_stopping is not None:
-            text = "early_stopping looks at evaluations, and 0 means there are none; give eval_episodes, or early_stopping: null"
+            text = (
+                "early_stopping looks at evaluations, and 0 means there are none; give eval_episodes, or early_stopping: null"
+            )
             yield Problem(("eval_episodes", "algo_kwargs.early_stopping"), text)
 
     def resolved(self) -> TrainConfig:

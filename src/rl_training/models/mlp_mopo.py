@@ -264,17 +264,13 @@ class Simulator:
 
 def disagreement(means: Tensor) -> Tensor:
     """How far the members' means (members, batch, dims) lie apart: the norm of their standard deviation, per row."""
-    return _length(means.std(dim=0, correction=0))
+    # plain sums: std and vector_norm go through such a short axis several times slower
+    return (means - means.mean(dim=0)).square().sum(dim=-1).mean(dim=0).sqrt()
 
 
 def max_std(logvars: Tensor) -> Tensor:
     """The largest norm of any member's standard deviation, per row: MOPO's penalty."""
-    return _length((0.5 * logvars).exp()).amax(dim=0)
-
-
-def _length(x: Tensor) -> Tensor:
-    length: Tensor = torch.linalg.vector_norm(x, dim=-1)
-    return length
+    return logvars.exp().sum(dim=-1).amax(dim=0).sqrt()
 
 
 def _activate_in_place(x: Tensor, activation: str) -> Tensor:
