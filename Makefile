@@ -65,7 +65,7 @@ fuzz: setup
 
 # an hour each of SAC and of evolution strategies, watched from outside; SOAK_MINUTES=2 for a try
 soak: setup
-	$(BIN)/python benchmarks/faults/soak.py --minutes $(or $(SOAK_MINUTES),60)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/faults/soak.py --minutes $(or $(SOAK_MINUTES),60)
 
 clean:
 	rm -rf .pytest_cache .mypy_cache .ruff_cache dist site

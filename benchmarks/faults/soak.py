@@ -3,9 +3,10 @@
     python benchmarks/faults/soak.py [--minutes 60] [--only sac]      (`make soak`, `make soak SOAK_MINUTES=2`)
 
 Each algorithm is trained by the command line in a process of its own, both at once. Every few seconds its resident memory,
-its open files and the steps it has made per second of its own processor time are read from /proc and metrics.jsonl;
-processor time, because other work on the machine is no fault of the run's. The first quarter is warm-up. SAC's replay
-buffer is small enough to be full by then: pages of it that were never written take no memory.
+its open files, its steps and its processor time are read from /proc and metrics.jsonl. Machines are shared: throughput is
+steps per second of the run's own processor time, and since even that falls when neighbours fill the caches, the same small
+piece of work is timed at every reading, and what is judged is steps in the time that it takes. The first quarter is
+warm-up. SAC's replay buffer is small enough to be full by then: pages of it that were never written take no memory.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+import numpy as np
+
 RESULTS = Path(__file__).parent / "results"
 RUNS = {
     "sac": ["sac/pendulum", "buffer_capacity=2000", "learning_starts=500", "log_interval=200", "checkpoint_interval=2000"],
@@ -36,6 +39,7 @@ WARM_UP = 0.25  # of the time
 MEMORY_GROWTH = 0.01  # of what it is after the warm-up
 SLOWDOWN = 0.05
 TICKS = os.sysconf("SC_CLK_TCK")
+MATRIX = np.random.default_rng(0).standard_normal((256, 256), dtype=np.float32) / 16
 STOPPED = threading.Event()  # by SIGTERM or SIGINT: the trainings are ended, nothing is judged
 
 
@@ -54,6 +58,18 @@ def reading(pid: int, run_dir: Path) -> dict[str, float] | None:
     return {"time": time.time(), "rss_kib": memory, "open_files": handles, "step": step, "cpu_seconds": cpu}
 
 
+def fixed_work() -> float:
+    """Seconds of processor time that a piece of work takes now which is always the same: products, tanh, plain Python."""
+    began = time.thread_time()
+    x = MATRIX
+    for _ in range(30):
+        x = np.tanh(x @ MATRIX)
+    total = 0
+    for i in range(200_000):
+        total += i & 7
+    return time.thread_time() - began
+
+
 def watch(name: str, seconds: float) -> list[dict[str, float]]:
     """Train `name` for so long and collect readings; the run is ended by SIGTERM, as a person would."""
     readings: list[dict[str, float]] = []
@@ -68,7 +84,7 @@ def watch(name: str, seconds: float) -> list[dict[str, float]]:
                     raise SystemExit(f"{name}: training ended by itself with exit code {process.returncode}")
                 found = next(iter(Path(folder).iterdir()), None)
                 if found is not None and (seen := reading(process.pid, found)):
-                    readings.append(seen)
+                    readings.append(seen | {"fixed_work": fixed_work()})
         finally:
             process.terminate()
             process.wait()
@@ -84,9 +100,11 @@ def judged(readings: list[dict[str, float]]) -> dict[str, Any]:
     rates = [
         (part[-1]["step"] - part[0]["step"]) / (part[-1]["cpu_seconds"] - part[0]["cpu_seconds"]) for part in (first, last)
     ]
+    fixed = [median(seen["fixed_work"] for seen in part) for part in (first, last)]
+    paces = [rate * work for rate, work in zip(rates, fixed, strict=True)]
     memory = [mean(seen["rss_kib"] for seen in part) for part in (first, last)]
     handles = [median(seen["open_files"] for seen in part) for part in (first, last)]
-    growth, change = memory[1] / memory[0] - 1, rates[1] / rates[0] - 1
+    growth, change = memory[1] / memory[0] - 1, paces[1] / paces[0] - 1
     return {
         "readings": len(readings),
         "minutes": round((readings[-1]["time"] - readings[0]["time"]) / 60, 1),
@@ -96,6 +114,8 @@ def judged(readings: list[dict[str, float]]) -> dict[str, Any]:
         "memory_growth_percent": round(100 * growth, 3),
         "open_files": handles,
         "steps_per_cpu_second": [round(rate, 1) for rate in rates],
+        "fixed_work_ms": [round(1e3 * work, 3) for work in fixed],
+        "steps_per_fixed_work": [round(pace, 3) for pace in paces],
         "throughput_change_percent": round(100 * change, 2),
         "flat": growth < MEMORY_GROWTH and handles[0] == handles[1] and change > -SLOWDOWN,
     }
