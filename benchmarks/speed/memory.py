@@ -45,8 +45,10 @@ def one(preset: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory(dir=HERE) as folder:
         config = load_config(asset)
         kwargs = dict(config.algo_kwargs) | ({"model_updates": 20} if config.algo == "mopo" else {})
+        # plans first, and only the beginning of a fit: a whole one over a full buffer takes minutes
+        kwargs |= {"learning_starts": 20, "initial_random_steps": 20, "max_updates": 30} if config.algo == "pets" else {}
         kwargs |= {"offline_pretrain_updates": 0} if config.algo == "rlpd" else {}
-        kwargs |= {"dataset_kind": "random", "dataset_size": 5_000} if "dataset_kind" in kwargs else {}
+        kwargs |= {"dataset_kind": "random", "dataset_size": 5_000} if kwargs.get("dataset_kind") == "random" else {}
         changed = {
             "output_dir": folder,
             "total_timesteps": SHORT.get(config.algo, 30),
