@@ -71,9 +71,10 @@ Some of them in every test run, 10,000 configurations in `make fuzz`. What they 
 
 ## Long runs stay as they began
 `make soak` trains for {soak_minutes:.0f} minutes and watches the processes from outside. After a quarter of the time as warm-up, the first third of the rest
-against the last third; steps are counted per second of the run's own processor time, for other work shared the cores.
+against the last third. Other work shared the cores, more of it at first: steps are counted per second of the run's own processor time, and how much
+they changed is told beside a fixed piece of work that was timed at every reading, which does not take all of the neighbours' part away.
 
-| algorithm | steps | processor minutes | memory, MiB | open files | steps per processor second |
+| algorithm | steps | processor minutes | memory, MiB | open files | steps per processor second (change beside the fixed work) |
 |---|---|---|---|---|---|
 {soak_rows}
 
