@@ -50,13 +50,14 @@ Bounds are of this machine: one 256×256×256 product takes 0.43 ms on one threa
   calls of torch and numpy at 2 to 5 µs. Stock CartPole takes 0.12 ms for a step of eight, more than choosing their actions (0.07 ms).
 - **SAC, TD3, DDPG**: of SAC's 9.4 ms for an update 7.4 ms are matrix products, so that a step cannot be much cheaper than 8 ms; SB3's is 16.6. Pages that malloc
   gave back and took again were 2.3 ms more until memory was kept between updates.
-- **PETS**: a plan takes 1.13 times its bare matrix products. These alone are 2.2 times as fast as mbrl-lib, so 2.5 times cannot be had on one thread here.
-- **CQL**: 83 % of the time is inside torch's operators, nearly all of it products of the same shapes as d3rlpy's.
+- **PETS**: a plan takes 1.3 times its bare matrix products, by whichever of MKL and OpenBLAS is faster; most of the rest is swish. mbrl-lib's own time varied from 4.0 to 5.9 s between
+  repeats, ours by 2 %, so the ratio says little beyond "about twice".
+- **MOPO's rollouts** with networks of 4×200 would make 35,000 transitions a second if they were nothing but matrix products; with the preset's networks they make more than the 100,000 asked for.
 - **ES and ARS, batched**: a step of 64 policies reads 1.2 MB of weights, more than the second-level cache, and acting and the environment share the time about
   evenly; EvoTorch's own time is measured with a stock environment.
-- **PPG** has its own networks, which do not go through `LeanMLP` yet: it pays PPO's former price for an update.
 
-Not measured yet: two threads, HalfCheetah, RLPD, MOPO's rollouts, the planning time of `pets/pendulum`, and MOPO's profile; PPO's profile is of the code before `LeanMLP`. PETS's plan has three repeats. ES and ARS, whose code is as it was, are shown as they were measured before.
+Not measured yet: two threads, HalfCheetah, RLPD, the planning time of `pets/pendulum`, and MOPO's profile; PPO's profile is of the code before `LeanMLP`. PETS's plan has three repeats. SAC, TD3, DDPG, PPO and
+ARS are shown as they were measured before OpenBLAS made some of the [products](decisions/0007-products-by-openblas.md).
 """
 
 PROFILE = """

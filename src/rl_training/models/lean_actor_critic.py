@@ -117,7 +117,8 @@ class LeanActorCritic:
         return norm
 
     def _policy(self, inputs: Tensor) -> Tensor:
-        return self.policy.run(inputs)[: self.policy_outputs]
+        outputs = self.policy.run(inputs)
+        return outputs[: self.policy_outputs] if self.further_outputs else outputs
 
     def _values(self, inputs: Tensor) -> Tensor:
         """With a shared trunk, of the policy network's last pass."""
