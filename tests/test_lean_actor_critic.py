@@ -6,21 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from lean_models import ROWS, actions_for, shaken
 from rl_training.algorithms.ppo import PPO
 from rl_training.models.mlp_actor_critic import MLPActorCritic
-
-ROWS = 17
 
 
 def made(*, discrete: bool, activation: str, hidden: tuple[int, ...] = (16, 8)) -> MLPActorCritic:
     torch.manual_seed(0)
-    model = MLPActorCritic(5, 3, hidden, discrete=discrete, activation=activation)
-    model.flat.data.add_(0.1 * torch.randn_like(model.flat))  # biases that are not zero
-    return model
-
-
-def actions_for(model: MLPActorCritic) -> torch.Tensor:
-    return torch.randint(3, (ROWS,)) if model.discrete else torch.randn(ROWS, 3)
+    return shaken(MLPActorCritic(5, 3, hidden, discrete=discrete, activation=activation))
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])

@@ -4,23 +4,17 @@ import numpy as np
 import pytest
 import torch
 
+from lean_models import ROWS, actions_for, shaken
 from rl_training.algorithms.ppg import PPG
 from rl_training.models.mlp_ppg import MLPPPGModel
 
-ROWS = 17
 KINDS = [(discrete, architecture) for discrete in (True, False) for architecture in ("shared", "dual")]
 kinds = pytest.mark.parametrize(("discrete", "architecture"), KINDS)
 
 
 def made(*, discrete: bool, architecture: str, hidden: tuple[int, ...] = (16, 8)) -> MLPPPGModel:
     torch.manual_seed(0)
-    model = MLPPPGModel(5, 3, hidden, discrete=discrete, architecture=architecture)
-    model.flat.data.add_(0.1 * torch.randn_like(model.flat))  # biases that are not zero
-    return model
-
-
-def actions_for(model: MLPPPGModel) -> torch.Tensor:
-    return torch.randint(3, (ROWS,)) if model.discrete else torch.randn(ROWS, 3)
+    return shaken(MLPPPGModel(5, 3, hidden, discrete=discrete, architecture=architecture))
 
 
 @kinds

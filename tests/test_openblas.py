@@ -92,6 +92,8 @@ def test_two_threads_or_another_processor_leave_products_to_torch(
     x = torch.randn(256, 256)
     with torch_settings(2):
         affine(x, x, torch.zeros(256))
+    with torch_settings(1), torch_settings(2):
+        affine(x, x, torch.zeros(256))
     monkeypatch.setattr(openblas, "is_amd", lambda: False)
     with torch_settings(1):
         affine(x, x, torch.zeros(256))

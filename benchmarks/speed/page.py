@@ -50,7 +50,7 @@ Bounds are of this machine: one 256×256×256 product takes 0.43 ms on one threa
   calls of torch and numpy at 2 to 5 µs. Stock CartPole takes 0.12 ms for a step of eight, more than choosing their actions (0.07 ms).
 - **SAC, TD3, DDPG**: of SAC's 9.4 ms for an update 7.4 ms are matrix products, so that a step cannot be much cheaper than 8 ms; SB3's is 16.6. Pages that malloc
   gave back and took again were 2.3 ms more until memory was kept between updates.
-- **PETS**: a plan takes 1.3 times its bare matrix products, by whichever of MKL and OpenBLAS is faster; most of the rest is swish. mbrl-lib's own time varied from 4.0 to 5.9 s between
+- **PETS**: a plan takes 1.3 times its bare matrix products, by whichever of MKL and OpenBLAS is faster. mbrl-lib's own time varied from 4.0 to 5.9 s between
   repeats, and with it the ratio.
 - **MOPO's rollouts** with networks of 4×200 would make 35,000 transitions a second if they were nothing but matrix products; with the preset's networks they make more than the 100,000 asked for.
 - **ES and ARS, batched**: a step of 64 policies reads 1.2 MB of weights, more than the second-level cache, and acting and the environment share the time about

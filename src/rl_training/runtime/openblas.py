@@ -1,8 +1,7 @@
 """When numpy's OpenBLAS makes matrix products in place of torch's MKL.
 
-It does so for the large products of an update on AMD's processors: MKL's kernels are tuned to Intel's, and there OpenBLAS
-was faster by a few per cent at 256×256 and by half at the batches of a planner. And it does so for batches of tiny
-matrices everywhere: torch's way to each is a few times longer.
+It does so for the large products of an update on AMD's processors: MKL's kernels are tuned to Intel's. And it does so for
+batches of tiny matrices everywhere: torch's way to each is longer.
 
 Both need OpenBLAS held to one thread. With more it keeps threads of its own beside torch's, and they get in each other's
 way; then, and where numpy has another library, products stay with torch. `docs/decisions/0007` has the figures.
@@ -35,7 +34,8 @@ def products_for(num_threads: int) -> Iterator[None]:
     """Choose who makes products while torch has so many threads; afterwards everything is as it was."""
     library = openblas() if num_threads == 1 else None
     if library is None:
-        yield
+        with products_by_numpy(tiny=False, large=False):  # whoever asked before had one thread
+            yield
         return
     threads = library.get_threads()
     library.set_threads(1)
