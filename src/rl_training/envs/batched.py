@@ -42,6 +42,9 @@ class BatchedEnvs(ABC):
         self._dtype = action_dtype(spec)
         self._state = np.zeros((self.state_size, num_envs))
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
+        self._unlimited: float = 0  # steps in which nobody can reach the limit, whoever is stepped
+        self._nobody = np.zeros(num_envs, dtype=bool)
+        self._nobody.flags.writeable = False  # it is handed out again and again
 
     @property
     def num_envs(self) -> int:
@@ -80,8 +83,17 @@ class BatchedEnvs(ABC):
     def close(self) -> None:  # noqa: B027 (there is nothing to close)
         """Nothing is open."""
 
+    def nobody(self, count: int) -> np.ndarray:
+        """False for as many as are stepped, to be read only."""
+        return self._nobody[:count]
+
     def _told(self, done: Outcome, elapsed: np.ndarray) -> Transitions:
-        truncated = np.zeros(len(elapsed), dtype=bool) if self._limit is None else elapsed >= self._limit
+        truncated = self.nobody(len(elapsed))
+        if self._unlimited > 0:
+            self._unlimited -= 1
+        elif self._limit is not None:
+            truncated = elapsed >= self._limit
+            self._unlimited = self._limit - 1 - int(self._elapsed.max())
         return Transitions(self.observe(done.state), done.rewards, done.terminated, truncated)
 
     @abstractmethod

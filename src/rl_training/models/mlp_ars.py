@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.models.blas import multiply, tiny_by_numpy
+from rl_training.models.blas import tiny_by_numpy
 from rl_training.models.flat_mlp import as_rows
 from rl_training.models.products import tanh_
 
@@ -115,33 +116,69 @@ class MemberPolicies:
         self.discrete = model.discrete
         n_in, n_out = model.shapes[0]
         width = n_in if len(model.shapes) == 1 else max(n_in, math.ceil(FEW_PRODUCTS / (rows * n_out)))
+        self._inputs = _aligned(parameters, rows, width).matrices
+        self.obs = self._inputs[..., :n_in]
         # copies: the same layer of all members side by side is read faster than with the other layers in between
-        self.layers = []
+        self._layers = []
         for i, (weight, bias) in enumerate(model.cut(parameters)):
             copy = _aligned(parameters, width if i == 0 else weight.shape[1], weight.shape[2]).matrices
             copy[:, : weight.shape[1]] = weight
-            self.layers.append(Affine(copy, bias if bias is None else bias.contiguous()))
-        self._inputs = _aligned(parameters, rows, width).matrices
-        self._outputs = [_aligned(parameters, rows, n_out) for _, n_out in model.shapes]
-        self.obs = self._inputs[..., :n_in]
+            into = _aligned(parameters, rows, weight.shape[2])
+            self._layers.append(_Layer(copy, bias if bias is None else bias.contiguous(), into.matrices, into.memory))
+        # made once: a tensor's array takes as long to make as the smaller operations take
+        self._arrays = [layer.arrays() for layer in self._layers] if tiny_by_numpy(parameters) else None
 
-    @torch.no_grad()
     def act(self) -> Tensor:
         """Actions in memory that the next call fills again."""
-        h, by_numpy = self._inputs, tiny_by_numpy(self._inputs)
-        for i, ((weight, bias), into) in enumerate(zip(self.layers, self._outputs, strict=True)):
+        if self._arrays is None:
+            self._by_torch(self._inputs, self._layers)
+        else:
+            self._by_numpy(self._inputs.numpy(), self._arrays)
+        outputs = self._layers[-1].outputs
+        return outputs.argmax(dim=-1) if self.discrete else outputs.clamp_(-1, 1)
+
+    @torch.no_grad()
+    def _by_torch(self, h: Tensor, layers: Sequence[_Layer]) -> None:
+        for i, (weight, bias, outputs, _) in enumerate(layers):
             if i:
-                tanh_(self._outputs[i - 1].memory)
-            if by_numpy:
-                multiply(h, weight, into.matrices)
-                if bias is not None:
-                    into.matrices.add_(bias)
-            elif bias is None:
-                torch.bmm(h, weight, out=into.matrices)
+                tanh_(layers[i - 1].memory)
+            if bias is None:
+                torch.bmm(h, weight, out=outputs)
             else:
-                torch.baddbmm(bias, h, weight, out=into.matrices)
-            h = into.matrices
-        return h.argmax(dim=-1) if self.discrete else h.clamp_(-1, 1)
+                torch.baddbmm(bias, h, weight, out=outputs)
+            h = outputs
+
+    def _by_numpy(self, h: np.ndarray, layers: Sequence[_Arrays]) -> None:
+        for i, (weight, bias, outputs, _) in enumerate(layers):
+            if i:
+                np.tanh(layers[i - 1].memory, out=layers[i - 1].memory)
+            np.matmul(h, weight, out=outputs)
+            if bias is not None:
+                np.add(outputs, bias, out=outputs)
+            h = outputs
+
+
+class _Layer(NamedTuple):
+    """One layer of all members, and where its outputs go."""
+
+    weight: Tensor  # (members, in, out)
+    bias: Tensor | None  # (members, 1, out)
+    outputs: Tensor  # (members, rows, out)
+    memory: Tensor  # the outputs' own, with what fills up the cache lines
+
+    def arrays(self) -> _Arrays:
+        """The same memory."""
+        bias = None if self.bias is None else self.bias.numpy()
+        return _Arrays(self.weight.numpy(), bias, self.outputs.numpy(), self.memory.numpy())
+
+
+class _Arrays(NamedTuple):
+    """A layer as numpy sees it."""
+
+    weight: np.ndarray
+    bias: np.ndarray | None
+    outputs: np.ndarray
+    memory: np.ndarray
 
 
 class _Aligned(NamedTuple):
