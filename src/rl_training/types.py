@@ -80,9 +80,11 @@ class EnvSpec:
         if self.discrete:
             return actions + self.action_start if self.action_start else actions
         low, high, middle, half = _bounds(self.low, self.high)
+        scaled: np.ndarray = actions * half
+        scaled += middle
         # clipped after scaling too: rounding may step one ulp past a bound
-        scaled: np.ndarray = np.minimum(np.maximum(middle + actions * half, low), high)
-        return scaled
+        np.maximum(scaled, low, out=scaled)
+        return np.minimum(scaled, high, out=scaled)
 
     def from_env(self, actions: np.ndarray) -> np.ndarray:
         """The inverse of `to_env`, for actions somebody else recorded."""

@@ -10,19 +10,21 @@ import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from rl_training.envs.vector import EnvFault, VectorEnvs, all_finite, episode_seed
+from rl_training.envs.vector import EnvFault, VectorEnvs, all_finite, episode_seed, seed_sequence
 from rl_training.models.mlp_ars import MemberPolicies, MLPARSModel
 from rl_training.runtime.rng import Stream
 from rl_training.types import EnvSpec
 
 CACHE_BYTES = 2 << 20  # of parameters evaluated together; much more than the second-level cache holds is slower
 NOISE_STEPS = 128  # action noise is drawn for as many steps at a time
+SEEN_BYTES = 1 << 16  # of observations that are kept before they are added up, all steps at once
 
 
 class Filter(NamedTuple):
@@ -48,9 +50,13 @@ class Generation:
     wants_moments: bool = False  # of the observations, for the next generation's filter
 
     def perturbation(self, direction: int) -> np.ndarray:
-        """Anybody can make it from these few numbers, so it need not be sent."""
-        rng = self._rng(Stream.PERTURBATIONS, direction)
-        return rng.standard_normal(len(self.parameters), dtype=np.float32)
+        """Anybody can make it from these few numbers, so it need not be sent. To be read only."""
+        drawn = _drawn(self.seed, self.number, len(self.parameters))
+        if direction not in drawn:
+            rng = self._rng(Stream.PERTURBATIONS, direction)
+            drawn[direction] = rng.standard_normal(len(self.parameters), dtype=np.float32)
+            drawn[direction].flags.writeable = False
+        return drawn[direction]
 
     def perturbations(self, directions: Sequence[int]) -> np.ndarray:
         return np.stack([self.perturbation(direction) for direction in directions])
@@ -71,8 +77,13 @@ class Generation:
         return self._rng(Stream.ACTION_NOISE, direction)
 
     def _rng(self, stream: Stream, direction: int) -> np.random.Generator:
-        path = np.random.SeedSequence((self.seed, stream, self.number, direction))
-        return np.random.Generator(np.random.PCG64(path))
+        return np.random.Generator(np.random.PCG64(seed_sequence(self.seed, stream, self.number, direction)))
+
+
+@lru_cache(maxsize=1)
+def _drawn(seed: int, number: int, size: int) -> dict[int, np.ndarray]:  # noqa: ARG001 (they say whose they are)
+    """The perturbations of the last generation by direction: who has evaluated it learns from it next."""
+    return {}
 
 
 class Fitness(NamedTuple):
@@ -130,8 +141,9 @@ class PopulationEvaluator:
 class _Share:
     """Members that are evaluated together, in pairs, + before −. Row r is episode r % episodes of member r // episodes.
 
-    `rows` are the episodes under way, `slots` the environments they run in; `obs`, `ages`, `totals` and `seen` belong
-    to them, in the same order. Episodes for which there is no environment yet wait for one.
+    `rows` are the episodes under way, `slots` the environments they run in; `obs`, `births` (steps that the share had
+    made before), `totals` and `seen` belong to them, in the same order. Episodes for which there is no environment yet
+    wait for one.
     """
 
     def __init__(
@@ -142,30 +154,35 @@ class _Share:
         self.returns, self.lengths = np.zeros(count), np.zeros(count, dtype=np.int64)
         self.sums = np.zeros((2, count, spec.obs_dim))
         self.seeds = [seed for d in directions for seed in 2 * generation.episode_seeds(d)]
-        steps = np.float32(generation.noise_std) * generation.perturbations(directions)
-        pairs = np.stack([generation.parameters + steps, generation.parameters - steps], axis=1)
+        pairs = np.empty((len(directions), 2, len(generation.parameters)), dtype=np.float32)
+        for (plus, minus), direction in zip(pairs, directions, strict=True):
+            step = np.float32(generation.noise_std) * generation.perturbation(direction)
+            np.add(generation.parameters, step, out=plus)
+            np.subtract(generation.parameters, step, out=minus)
         self.parameters = torch.from_numpy(pairs).flatten(0, 1)
         self.noise = _ActionNoise(generation, directions, spec)
-        self.rows = self.slots = self.ages = np.zeros(0, dtype=np.int64)
+        self.rows = self.slots = self.births = np.zeros(0, dtype=np.int64)
         self.obs, self.totals = np.zeros((0, spec.obs_dim), dtype=np.float32), np.zeros(0)
-        self.seen = np.zeros((2, 0, spec.obs_dim))
-        self.begun = 0
+        self.seen = _Seen(spec.obs_dim)
+        self.begun = self.clock = 0
+        if (how := generation.filter) is not None:  # matrices: with one row for all an operation takes three times as long
+            self.shift, self.scale = (np.tile(row, (min(count, envs.num_envs), 1)) for row in (how.shift, how.scale))
         self._lay_out(np.arange(2 * len(directions)))
         self._begin(np.arange(min(count, envs.num_envs)))
 
     def step(self) -> None:
         """One step of every episode under way."""
-        actions = self.spec.to_env(self.noise.added(self._act(), self.rows, self.ages))
+        actions = self.spec.to_env(self.noise.added(self._act(), *self._when()))
         try:
             done = self.envs.step(actions) if self.every_slot else self.envs.step_some(self.slots, actions)
         except EnvFault as fault:
             raise self._located(fault) from fault
         self.obs = done.obs
         self.totals += done.rewards
-        self.ages += 1
+        self.clock += 1
         over = done.terminated | done.truncated
         if self.generation.max_steps is not None:
-            over |= self.ages >= self.generation.max_steps
+            over |= self.births <= self.clock - self.generation.max_steps
         if not all_finite(done.obs):  # rewards show in the totals
             broken = ~np.isfinite(done.obs).all(axis=1)
             self.totals[broken] = np.nan
@@ -177,17 +194,25 @@ class _Share:
         """The learner's actions for the rows under way, from the observations as the filter shows them."""
         distance = shown = self.obs
         if (how := self.generation.filter) is not None:
-            distance = self.obs - how.shift
-            shown = np.minimum(np.maximum(distance * how.scale, -how.clip), how.clip)
+            distance = self.obs - self.shift[: len(self.obs)]
+            shown = distance * self.scale[: len(self.obs)]
+            if how.clip < math.inf:
+                np.maximum(shown, -how.clip, out=shown)
+                np.minimum(shown, how.clip, out=shown)
         if self.everywhere:
             self.inputs[:] = shown.reshape(self.inputs.shape)
         else:
             self.inputs[self.where] = shown
         if self.generation.wants_moments:
-            self.seen[0] += distance
-            self.seen[1] += distance * distance
-        actions = self.policies.act()
-        return actions.flatten(0, 1).numpy() if self.everywhere else actions.numpy()[self.where]
+            self.seen.add(distance)
+        actions = self.policies.act().numpy()
+        return actions.reshape(-1, *actions.shape[2:]) if self.everywhere else actions[self.where]
+
+    def _when(self) -> tuple[Any, Any]:
+        """The rows under way and how many steps each has made, as indices; a slice and a number where all go together."""
+        if self.all_together:
+            return slice(None), self.clock - int(self.births[0])
+        return self.rows, self.clock - self.births
 
     def _begin(self, slots: np.ndarray) -> None:
         """The next episodes that wait, in the environments named."""
@@ -201,17 +226,19 @@ class _Share:
             except EnvFault as fault:
                 raise self._located(fault) from fault
             self.obs = np.concatenate([self.obs, obs])
-            self.ages, self.totals = np.append(self.ages, np.zeros_like(rows)), np.append(self.totals, np.zeros(len(rows)))
-            self.seen = np.concatenate([self.seen, np.zeros((2, len(rows), self.spec.obs_dim))], axis=1)
+            self.births = np.append(self.births, np.full_like(rows, self.clock))
+            self.totals = np.append(self.totals, np.zeros(len(rows)))
+            self.seen.append(len(rows))
         self._place()
 
     def _end(self, over: np.ndarray) -> None:
         """Note down the episodes that are over and go on with the others; those that wait get their environments."""
         rows, free = self.rows[over], self.slots[over]
-        self.returns[rows], self.lengths[rows], self.sums[:, rows] = self.totals[over], self.ages[over], self.seen[:, over]
+        self.returns[rows], self.lengths[rows] = self.totals[over], self.clock - self.births[over]
+        self.sums[:, rows] = self.seen.pop(over)
         left = ~over
-        self.rows, self.slots, self.ages = self.rows[left], self.slots[left], self.ages[left]
-        self.obs, self.totals, self.seen = self.obs[left], self.totals[left], self.seen[:, left]
+        self.rows, self.slots, self.births = self.rows[left], self.slots[left], self.births[left]
+        self.obs, self.totals = self.obs[left], self.totals[left]
         if self.begun == len(self.returns) and 2 * len(self.rows) <= len(self.members) * self.generation.episodes:
             members = np.unique(self.rows // self.generation.episodes)
             if 2 * len(members) <= len(self.members) and len(self.members) > 2:
@@ -232,12 +259,55 @@ class _Share:
         self.where = np.searchsorted(self.members, self.rows // episodes), self.rows % episodes
         self.everywhere = np.array_equal(self.where[0] * episodes + self.where[1], np.arange(len(self.members) * episodes))
         self.every_slot = np.array_equal(self.slots, np.arange(self.envs.num_envs))
+        self.all_together = len(self.rows) == len(self.returns) and len(np.unique(self.births)) == 1
 
     def _located(self, fault: EnvFault) -> EnvFault:
         row = self.rows[self.slots.tolist().index(fault.index)]
         direction = self.directions[row // (2 * self.generation.episodes)]
         where = f"generation {self.generation.number}, direction {direction}"
         return EnvFault(self.spec.env_id, fault.index, fault.what, where=where)
+
+
+class _Seen:
+    """Sums of observations and of their squares by row, one step after the other, but many steps in one call."""
+
+    def __init__(self, obs_dim: int) -> None:
+        self.sums = np.zeros((2, 0, obs_dim))
+        self.steps, self.kept = np.zeros((0, 0, obs_dim), dtype=np.float32), 0
+
+    def add(self, obs: np.ndarray) -> None:
+        """Those of one step, a row for each there is."""
+        self.steps[self.kept] = obs
+        self.kept += 1
+        if self.kept == len(self.steps):
+            self._add_up()
+
+    def append(self, count: int) -> None:
+        """So many more rows, of which nothing was seen yet."""
+        self._add_up()
+        self.sums = np.concatenate([self.sums, np.zeros((2, count, self.sums.shape[2]))], axis=1)
+        self._make_room()
+
+    def pop(self, rows: np.ndarray) -> np.ndarray:
+        """The sums [2, n, obs_dim] of the rows named, which are taken out."""
+        self._add_up()
+        taken, self.sums = self.sums[:, rows], self.sums[:, ~rows]
+        self._make_room()
+        return taken
+
+    def _make_room(self) -> None:
+        count, obs_dim = self.sums.shape[1:]
+        self.steps = np.empty((max(1, SEEN_BYTES // max(1, 4 * count * obs_dim)), count, obs_dim), dtype=np.float32)
+
+    def _add_up(self) -> None:
+        if not self.kept:
+            return
+        seen = self.steps[: self.kept]
+        for power, addends in enumerate((seen, seen * seen)):
+            # accumulate, unlike reduce, adds in order whatever the shape: a row's sum must not depend on the others
+            sums = np.concatenate([self.sums[power, None], addends], dtype=np.float64)
+            self.sums[power] = np.add.accumulate(sums, axis=0, out=sums)[-1]
+        self.kept = 0
 
 
 class _ActionNoise:
@@ -247,15 +317,18 @@ class _ActionNoise:
         wanted = generation.action_noise > 0 and not spec.discrete
         self.streams = [generation.noise_rng(direction) for direction in directions] if wanted else []
         self.episodes, self.std = generation.episodes, np.float32(generation.action_noise)
-        self.table = np.zeros((len(directions), 0, self.episodes, spec.action_dim), dtype=np.float32)
+        self.table = np.zeros((0, 2 * len(directions) * self.episodes, spec.action_dim), dtype=np.float32)
 
-    def added(self, actions: np.ndarray, rows: np.ndarray, ages: np.ndarray) -> np.ndarray:
+    def added(self, actions: np.ndarray, rows: Any, ages: Any) -> np.ndarray:
         """`actions` of the rows, each with the noise for its age."""
         if not self.streams:
             return actions
-        while ages.max() >= self.table.shape[1]:
-            shape = (NOISE_STEPS, *self.table.shape[2:])
-            block = np.stack([stream.standard_normal(shape, dtype=np.float32) for stream in self.streams])
-            self.table = np.concatenate([self.table, self.std * block], axis=1)
-        noisy: np.ndarray = actions + self.table[rows // (2 * self.episodes), ages, rows % self.episodes]
+        while (ages if isinstance(ages, int) else ages.max()) >= len(self.table):
+            self._grow()
+        noisy: np.ndarray = actions + self.table[ages, rows]
         return noisy
+
+    def _grow(self) -> None:
+        shape = (NOISE_STEPS, 1, self.episodes, self.table.shape[2])
+        block = self.std * np.stack([stream.standard_normal(shape, dtype=np.float32) for stream in self.streams], axis=1)
+        self.table = np.concatenate([self.table, block.repeat(2, axis=2).reshape(NOISE_STEPS, *self.table.shape[1:])])
