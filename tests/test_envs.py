@@ -22,7 +22,7 @@ import toy_envs
 from rl_training.envs.processes import start_method, travels
 from rl_training.envs.source import EnvSource
 from rl_training.envs.spaces import describe_env, require_actions
-from rl_training.envs.vector import EnvFault, SyncEnvs, VectorEnvs, all_finite, episode_seed, make_envs
+from rl_training.envs.vector import EnvFault, SyncEnvs, VectorEnvs, all_finite, episode_seed, make_envs, seed_sequence
 from rl_training.envs.workers import AsyncEnvs
 from rl_training.errors import ConfigError, EnvError, MissingExtraError, UnsupportedSpace
 from rl_training.types import EnvSpec
@@ -104,6 +104,21 @@ def test_bounds_in_float64_are_rounded_to_float32_inwards():
     corners = spec.to_env(np.array([[-1.0, -1.0], [1.0, 1.0]], dtype=np.float32))
     assert all(space.contains(corner) for corner in corners)
     assert not space.contains(np.array([0.1, 0.3], dtype=np.float32))  # what plain rounding would give
+
+
+def test_bounds_that_all_columns_share_scale_as_those_that_differ():
+    actions = np.random.default_rng(0).uniform(-1.5, 1.5, (50, 2)).astype(np.float32)
+    shared = EnvSpec("x", 1, 2, low=(-0.3, -0.3), high=(2.1, 2.1)).to_env(actions)
+    differing = EnvSpec("x", 1, 2, low=(-0.3, -0.4), high=(2.1, 2.2)).to_env(actions)
+    assert shared.dtype == np.float32
+    assert np.array_equal(shared[:, 0], differing[:, 0])
+    assert np.array_equal(shared[:, 1], EnvSpec("x", 1, 1, low=(-0.3,), high=(2.1,)).to_env(actions[:, 1:])[:, 0])
+
+
+@pytest.mark.parametrize("path", [(0, 5, 0, 3), (2**32 - 1, 1), (2**32, 7, 1), (2**70, 0)])
+def test_seeds_are_those_numpy_makes_of_the_numbers(path):
+    expected = np.random.SeedSequence(path).generate_state(8)
+    assert np.array_equal(seed_sequence(*path).generate_state(8), expected)
 
 
 def test_an_algorithm_of_the_wrong_kind_of_action_is_refused_and_others_are_named():

@@ -13,7 +13,7 @@ from rl_training.envs.source import EnvSource
 from rl_training.envs.vector import SyncEnvs
 from rl_training.errors import EnvError
 from rl_training.models.mlp_ars import MLPARSModel
-from rl_training.runtime import population
+from rl_training.runtime import observation_sums, population
 from rl_training.runtime.population import Filter, Fitness, Generation, PopulationEvaluator
 
 
@@ -218,3 +218,27 @@ def test_an_environment_that_raises_is_named_with_generation_and_direction():
     )
     with pytest.raises(EnvError, match="generation 3, direction 1: step raised"):
         PopulationEvaluator(model, envs, spec).run(generation_of(model), range(4))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 2), (64, 3)])
+@pytest.mark.parametrize("kept", [1, 7, 1000])
+def test_sums_in_blocks_are_those_of_one_step_after_the_other(shape, kept, monkeypatch):
+    monkeypatch.setattr(observation_sums, "KEPT_BYTES", kept * 4 * shape[0] * shape[1])
+    steps = np.random.default_rng(0).normal(size=(150, *shape)).astype(np.float32)
+    seen, expected = observation_sums.ObservationSums(shape[1]), np.zeros((2, *shape))
+    seen.append(shape[0])
+    for obs in steps:
+        seen.add(obs)
+        expected[0] += obs
+        expected[1] += obs * obs
+    assert seen.pop(np.ones(shape[0], dtype=bool)).tobytes() == expected.tobytes()
+
+
+def test_a_perturbation_is_drawn_once_and_is_the_same_when_drawn_again():
+    one, other = (Generation(7, number, np.zeros(5, dtype=np.float32), 0.1) for number in (0, 1))
+    first = one.perturbation(2)
+    assert one.perturbation(2) is first
+    assert not np.array_equal(other.perturbation(2), first)
+    assert one.perturbation(2) is not first
+    assert np.array_equal(one.perturbation(2), first)
+    assert not np.array_equal(Generation(8, 0, one.parameters, 0.1).perturbation(2), first)

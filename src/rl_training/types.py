@@ -84,7 +84,8 @@ class EnvSpec:
         scaled += middle
         # clipped after scaling too: rounding may step one ulp past a bound
         np.maximum(scaled, low, out=scaled)
-        return np.minimum(scaled, high, out=scaled)
+        np.minimum(scaled, high, out=scaled)
+        return scaled
 
     def from_env(self, actions: np.ndarray) -> np.ndarray:
         """The inverse of `to_env`, for actions somebody else recorded."""
@@ -107,4 +108,6 @@ class EnvSpec:
 def _bounds(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Lower and upper bound, their middle and half their distance, made once: this stands in the way of every action."""
     lower, upper = np.asarray(low, dtype=np.float32), np.asarray(high, dtype=np.float32)
+    if len({*low}) == len({*high}) == 1:  # one number does for all columns, and operations take half the time
+        lower, upper = np.asarray(lower[0]), np.asarray(upper[0])
     return lower, upper, (lower + upper) * np.float32(0.5), (upper - lower) * np.float32(0.5)

@@ -42,7 +42,7 @@ class BatchedEnvs(ABC):
         self._dtype = action_dtype(spec)
         self._state = np.zeros((self.state_size, num_envs))
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
-        self._unlimited: float = 0  # steps in which nobody can reach the limit, whoever is stepped
+        self._unlimited = 0  # steps in which nobody can reach the limit, whoever is stepped
         self._nobody = np.zeros(num_envs, dtype=bool)
         self._nobody.flags.writeable = False  # it is handed out again and again
 
@@ -115,15 +115,17 @@ class BatchedEnvs(ABC):
 
 def squared(x: np.ndarray) -> np.ndarray:
     """What `scalar ** 2` gives for each number: the C library's pow, which is not x·x in one case of a thousand."""
-    if _power_is_pow(x.dtype):
-        powers: np.ndarray = np.power(x, _twos(x.shape, x.dtype))  # a scalar exponent would be turned into x·x
-        return powers
-    return np.array([number**2 for number in x.ravel()], dtype=x.dtype).reshape(x.shape)
+    twos = _twos(x.shape, x.dtype)
+    if twos is None:
+        return np.array([number**2 for number in x.ravel()], dtype=x.dtype).reshape(x.shape)
+    powers: np.ndarray = np.power(x, twos)  # a scalar exponent would be turned into x·x
+    return powers
 
 
 @lru_cache(maxsize=256)
-def _twos(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    return np.full(shape, 2, dtype=dtype)
+def _twos(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray | None:
+    """Exponents for an array of this shape; None where numpy's power is not the C library's."""
+    return np.full(shape, 2, dtype=dtype) if _power_is_pow(dtype) else None
 
 
 @lru_cache(maxsize=2)

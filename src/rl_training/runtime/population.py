@@ -19,12 +19,12 @@ import torch
 
 from rl_training.envs.vector import EnvFault, VectorEnvs, all_finite, episode_seed, seed_sequence
 from rl_training.models.mlp_ars import MemberPolicies, MLPARSModel
+from rl_training.runtime.observation_sums import ObservationSums
 from rl_training.runtime.rng import Stream
 from rl_training.types import EnvSpec
 
 CACHE_BYTES = 2 << 20  # of parameters evaluated together; much more than the second-level cache holds is slower
 NOISE_STEPS = 128  # action noise is drawn for as many steps at a time
-SEEN_BYTES = 1 << 16  # of observations that are kept before they are added up, all steps at once
 
 
 class Filter(NamedTuple):
@@ -163,10 +163,11 @@ class _Share:
         self.noise = _ActionNoise(generation, directions, spec)
         self.rows = self.slots = self.births = np.zeros(0, dtype=np.int64)
         self.obs, self.totals = np.zeros((0, spec.obs_dim), dtype=np.float32), np.zeros(0)
-        self.seen = _Seen(spec.obs_dim)
+        self.seen = ObservationSums(spec.obs_dim)
         self.begun = self.clock = 0
         if (how := generation.filter) is not None:  # matrices: with one row for all an operation takes three times as long
             self.shift, self.scale = (np.tile(row, (min(count, envs.num_envs), 1)) for row in (how.shift, how.scale))
+            self.clips = [np.array(sign * how.clip, dtype=np.float32) for sign in (-1, 1)]
         self._lay_out(np.arange(2 * len(directions)))
         self._begin(np.arange(min(count, envs.num_envs)))
 
@@ -197,8 +198,8 @@ class _Share:
             distance = self.obs - self.shift[: len(self.obs)]
             shown = distance * self.scale[: len(self.obs)]
             if how.clip < math.inf:
-                np.maximum(shown, -how.clip, out=shown)
-                np.minimum(shown, how.clip, out=shown)
+                np.maximum(shown, self.clips[0], out=shown)
+                np.minimum(shown, self.clips[1], out=shown)
         if self.everywhere:
             self.inputs[:] = shown.reshape(self.inputs.shape)
         else:
@@ -266,48 +267,6 @@ class _Share:
         direction = self.directions[row // (2 * self.generation.episodes)]
         where = f"generation {self.generation.number}, direction {direction}"
         return EnvFault(self.spec.env_id, fault.index, fault.what, where=where)
-
-
-class _Seen:
-    """Sums of observations and of their squares by row, one step after the other, but many steps in one call."""
-
-    def __init__(self, obs_dim: int) -> None:
-        self.sums = np.zeros((2, 0, obs_dim))
-        self.steps, self.kept = np.zeros((0, 0, obs_dim), dtype=np.float32), 0
-
-    def add(self, obs: np.ndarray) -> None:
-        """Those of one step, a row for each there is."""
-        self.steps[self.kept] = obs
-        self.kept += 1
-        if self.kept == len(self.steps):
-            self._add_up()
-
-    def append(self, count: int) -> None:
-        """So many more rows, of which nothing was seen yet."""
-        self._add_up()
-        self.sums = np.concatenate([self.sums, np.zeros((2, count, self.sums.shape[2]))], axis=1)
-        self._make_room()
-
-    def pop(self, rows: np.ndarray) -> np.ndarray:
-        """The sums [2, n, obs_dim] of the rows named, which are taken out."""
-        self._add_up()
-        taken, self.sums = self.sums[:, rows], self.sums[:, ~rows]
-        self._make_room()
-        return taken
-
-    def _make_room(self) -> None:
-        count, obs_dim = self.sums.shape[1:]
-        self.steps = np.empty((max(1, SEEN_BYTES // max(1, 4 * count * obs_dim)), count, obs_dim), dtype=np.float32)
-
-    def _add_up(self) -> None:
-        if not self.kept:
-            return
-        seen = self.steps[: self.kept]
-        for power, addends in enumerate((seen, seen * seen)):
-            # accumulate, unlike reduce, adds in order whatever the shape: a row's sum must not depend on the others
-            sums = np.concatenate([self.sums[power, None], addends], dtype=np.float64)
-            self.sums[power] = np.add.accumulate(sums, axis=0, out=sums)[-1]
-        self.kept = 0
 
 
 class _ActionNoise:

@@ -1,0 +1,49 @@
+"""Sums of observations and of their squares, of many steps in one call."""
+
+from __future__ import annotations
+
+import numpy as np
+
+KEPT_BYTES = 1 << 16  # of observations that are kept before they are added up, all steps at once
+
+
+class ObservationSums:
+    """A row for each episode under way; the sums are those of one addition after the other, to the last bit."""
+
+    def __init__(self, obs_dim: int) -> None:
+        self.sums = np.zeros((2, 0, obs_dim))
+        self.steps, self.kept = np.zeros((0, 0, obs_dim), dtype=np.float32), 0
+
+    def add(self, obs: np.ndarray) -> None:
+        """Those of one step, a row for each there is."""
+        self.steps[self.kept] = obs
+        self.kept += 1
+        if self.kept == len(self.steps):
+            self._add_up()
+
+    def append(self, count: int) -> None:
+        """So many more rows, of which nothing was seen yet."""
+        self._add_up()
+        self.sums = np.concatenate([self.sums, np.zeros((2, count, self.sums.shape[2]))], axis=1)
+        self._make_room()
+
+    def pop(self, rows: np.ndarray) -> np.ndarray:
+        """The sums [2, n, obs_dim] of the rows named, which are taken out."""
+        self._add_up()
+        taken, self.sums = self.sums[:, rows], self.sums[:, ~rows]
+        self._make_room()
+        return taken
+
+    def _make_room(self) -> None:
+        count, obs_dim = self.sums.shape[1:]
+        self.steps = np.empty((max(1, KEPT_BYTES // max(1, 4 * count * obs_dim)), count, obs_dim), dtype=np.float32)
+
+    def _add_up(self) -> None:
+        if not self.kept:
+            return
+        seen = self.steps[: self.kept]
+        for power, addends in enumerate((seen, seen * seen)):
+            # accumulate, unlike reduce, adds in order whatever the shape: a row's sum must not depend on the others
+            sums = np.concatenate([self.sums[power, None], addends], dtype=np.float64)
+            self.sums[power] = np.add.accumulate(sums, axis=0, out=sums)[-1]
+        self.kept = 0
