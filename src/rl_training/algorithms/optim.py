@@ -34,9 +34,8 @@ class Adam:
         self.exp_avg_sq = [torch.zeros_like(p) for p in self.parameters]
         self.steps = [torch.zeros((), dtype=torch.float32, device=p.device) for p in self.parameters]
 
-    @torch.no_grad()
     def step(self, gradients: Sequence[Tensor]) -> None:
-        """Descend along `gradients`, one per parameter."""
+        """Descend along `gradients`, one per parameter; like the parameters here, they are outside of autograd."""
         for count in self.steps:
             count.add_(1)
         if hasattr(torch, "_fused_adam_"):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 LARGE = 128  # least rows, columns and inner length of a product that is worth the way through numpy
+FEW = 64  # rows up to which a pass through a small network is a matter of calls, not of arithmetic
 
 
 @dataclass(slots=True)
@@ -42,6 +44,28 @@ def by_numpy(x: Tensor, weight: Tensor) -> bool:
 def tiny_by_numpy(x: Tensor) -> bool:
     """Whether numpy is to make products of matrices that are tiny and many."""
     return _asked.tiny and x.is_cpu
+
+
+class Twin:
+    """A matrix as torch and as numpy see it, in the same memory: either can make a product of it without a crossing."""
+
+    __slots__ = ("array", "tensor")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor, self.array = tensor, tensor.numpy()
+
+
+def product_of_twins(*, rows: int) -> Callable[[Twin, Twin, Twin], object]:
+    """x · y into `out`, as it is best made at the moment for networks over so many rows; `out` lies in one piece."""
+    return _numpy_product if (_asked.tiny if rows <= FEW else _asked.large) else _torch_product
+
+
+def _numpy_product(x: Twin, y: Twin, out: Twin) -> object:
+    return np.dot(x.array, y.array, out=out.array)
+
+
+def _torch_product(x: Twin, y: Twin, out: Twin) -> object:
+    return torch.mm(x.tensor, y.tensor, out=out.tensor)
 
 
 def multiply(x: Tensor, weight: Tensor, out: Tensor) -> Tensor:

@@ -5,12 +5,14 @@ Everything here is what `MLPActorCritic`, `MLPPPGModel` and `heads` say, in othe
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.models.blas import Twin
 from rl_training.models.heads import HALF_LOG_2PI
 from rl_training.models.lean_mlp import LeanMLP
 
@@ -22,13 +24,13 @@ class LeanCategorical:
     """Over logits (actions, rows), for the actions (rows,) that were taken."""
 
     def __init__(self, logits: np.ndarray, actions: np.ndarray) -> None:
-        self.taken = (actions, np.arange(len(actions)))
+        self.actions = actions
         above = logits - np.maximum.reduce(logits, axis=0)
         weights = np.exp(above)
         total = np.add.reduce(weights, axis=0)
-        self.probabilities = weights / total
-        self.log_probabilities = above - np.log(total)
-        self.logprobs: np.ndarray = self.log_probabilities[self.taken]
+        self.probabilities = np.divide(weights, total, out=weights)
+        self.log_probabilities = np.subtract(above, np.log(total), out=above)
+        self.logprobs: np.ndarray = above.take(actions * len(total) + _upto(len(total)))
 
     def entropy(self) -> np.ndarray:
         entropy: np.ndarray = -np.add.reduce(self.probabilities * self.log_probabilities, axis=0)
@@ -36,8 +38,9 @@ class LeanCategorical:
 
     def gradient(self, d_logprobs: np.ndarray, d_entropy: np.ndarray | None) -> np.ndarray:
         """At the logits."""
-        gradient: np.ndarray = self.probabilities * -d_logprobs
-        gradient[self.taken] += d_logprobs
+        taken = _upto(len(self.probabilities))[:, None] == self.actions
+        gradient: np.ndarray = np.subtract(taken, self.probabilities)
+        gradient *= d_logprobs
         if d_entropy is not None:
             surprise = self.probabilities * self.log_probabilities
             gradient -= d_entropy * (surprise - self.probabilities * np.add.reduce(surprise, axis=0))
@@ -83,15 +86,16 @@ class LeanActorCritic:
         """Sampled actions, drawn as `heads` draws them."""
         outputs = self._policy(self.policy.inputs(obs))
         if not self.discrete:
-            return outputs.mT + self.log_std.exp() * torch.randn(outputs.mT.shape)
-        race = torch.empty(outputs.mT.shape).exponential_().numpy()
-        return torch.from_numpy((outputs.numpy() - np.log(race).T).argmax(axis=0))
+            mean = torch.from_numpy(outputs).mT
+            return mean + self.log_std.exp() * torch.randn(mean.shape)
+        race = torch.empty(len(obs), self.policy_outputs).exponential_().numpy()
+        return torch.from_numpy((outputs - np.log(race).T).argmax(axis=0))
 
     def values(self, obs: Tensor) -> Tensor:
         inputs = self.policy.inputs(obs)
         if self.shared:
             self.policy.run(inputs)
-        return self._values(inputs).clone()
+        return torch.from_numpy(self._values(inputs).copy())
 
     def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor:
         return torch.from_numpy(self._head(self._policy(self.policy.inputs(obs)), actions).logprobs)
@@ -107,7 +111,7 @@ class LeanActorCritic:
         if self.further_outputs:
             rest = np.zeros((self.further_outputs, gradient.shape[1]), dtype=gradient.dtype)
             gradient = np.concatenate([gradient, rest])
-        self.policy.backward(torch.from_numpy(gradient))
+        self.policy.backward(gradient)
 
     def clip_gradient(self, max_norm: float | None) -> Tensor:
         """Make its norm at most `max_norm`; gives the norm before."""
@@ -116,28 +120,34 @@ class LeanActorCritic:
             self.gradient.mul_(max_norm / (length + 1e-6))
         return norm
 
-    def _policy(self, inputs: Tensor) -> Tensor:
+    def _policy(self, inputs: Twin) -> np.ndarray:
         outputs = self.policy.run(inputs)
         return outputs[: self.policy_outputs] if self.further_outputs else outputs
 
-    def _values(self, inputs: Tensor) -> Tensor:
+    def _values(self, inputs: Twin) -> np.ndarray:
         """With a shared trunk, of the policy network's last pass."""
-        return self.value.run(self.policy.features if self.shared else inputs)[0]
+        values: np.ndarray = self.value.run(self.policy.features if self.shared else inputs)[0]
+        return values
 
-    def _head(self, outputs: Tensor, actions: Tensor) -> LeanCategorical | LeanGaussian:
+    def _head(self, outputs: np.ndarray, actions: Tensor) -> LeanCategorical | LeanGaussian:
         if self.discrete:
-            return LeanCategorical(outputs.numpy(), actions.numpy().astype(np.int64, copy=False))
-        return LeanGaussian(outputs.numpy(), actions.numpy(), self.log_std.numpy(), self.d_log_std.numpy())
+            return LeanCategorical(outputs, actions.numpy().astype(np.int64, copy=False))
+        return LeanGaussian(outputs, actions.numpy(), self.log_std.numpy(), self.d_log_std.numpy())
 
 
 class LeanPass:
     """One forward pass; `logprobs` and `values` have the batch's length."""
 
-    def __init__(self, owner: LeanActorCritic, head: LeanCategorical | LeanGaussian, values: Tensor) -> None:
+    def __init__(self, owner: LeanActorCritic, head: LeanCategorical | LeanGaussian, values: np.ndarray) -> None:
         self.owner, self.head = owner, head
-        self.logprobs, self.values = head.logprobs, values.numpy()
+        self.logprobs, self.values = head.logprobs, values
 
     def backward(self, *, d_logprobs: np.ndarray, d_entropy: np.ndarray | None, d_values: np.ndarray) -> None:
         """Fill the model's gradient from those at log-probabilities, entropies and values."""
         self.owner.backward_policy(self.head.gradient(d_logprobs, d_entropy))
-        self.owner.value.backward(torch.from_numpy(d_values).unsqueeze(0))
+        self.owner.value.backward(d_values[None])
+
+
+@lru_cache(maxsize=64)
+def _upto(count: int) -> np.ndarray:
+    return np.arange(count)

@@ -2,7 +2,8 @@
 
 Features stand before rows: a layer's bias is then one more row of its weights, which the flat vector has in that place
 anyway, and meets a row of ones; its gradient comes out of the same product. Activations are numpy's, whose calls are
-cheaper, and products torch's, whose threads are counted. Memory is kept from one pass to the next.
+cheaper; products are torch's, whose threads are counted, or numpy's where it was asked for them (`blas`). Memory is kept
+from one pass to the next.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.models.blas import Twin, product_of_twins
 from rl_training.models.layout import MLPLayout
 
 KEPT_SIZES = 6  # numbers of rows met again and again: environments, minibatches, what is left of them, rollouts
@@ -23,59 +25,62 @@ class LeanMLP:
 
     def __init__(self, layout: MLPLayout, flat: Tensor, gradient: Tensor) -> None:
         self.layout = layout
-        weights, self.gradients = _matrices(layout, flat), _matrices(layout, gradient)
-        self.transposed, self.kernels = [w.mT for w in weights], [w[:-1] for w in weights]
+        weights = _matrices(layout, flat)
+        self.transposed, self.kernels = [Twin(w.mT) for w in weights], [Twin(w[:-1]) for w in weights]
+        self.gradients = [Twin(g) for g in _matrices(layout, gradient)]
+        self._activate, self._deactivate = ACTIVATIONS[layout.activation]
         self._rooms: dict[int, _Room] = {}
         self._room: _Room | None = None
 
     @staticmethod
     def serves(layout: MLPLayout) -> bool:
-        return layout.members is None and not layout.layer_norm and layout.activation in ("tanh", "relu")
+        return layout.members is None and not layout.layer_norm and layout.activation in ACTIVATIONS
 
-    def inputs(self, x: Tensor) -> Tensor:
+    def inputs(self, x: Tensor) -> Twin:
         """Rows `x` (rows, in) as `run` wants them: (in + 1, rows), the last row ones."""
         room = self._enter(len(x))
-        room.own_inputs.numpy()[:-1] = x.numpy().T
+        room.observed[:] = x.numpy().T
         return room.own_inputs
 
-    def run(self, inputs: Tensor) -> Tensor:
+    def run(self, inputs: Twin) -> np.ndarray:
         """Outputs (out, rows), in memory that the next pass fills again."""
-        room = self._room = self._enter(inputs.shape[1])
+        rows = inputs.array.shape[1]
+        room = self._room = self._enter(rows)
+        multiply, layer = product_of_twins(rows=rows), inputs
         room.inputs[0] = inputs
-        for i, active in enumerate(room.active):
-            torch.mm(self.transposed[i], room.inputs[i], out=active)
-            if self.layout.activation == "tanh":
-                np.tanh(room.arrays[i], out=room.arrays[i])
-            else:
-                np.maximum(room.arrays[i], 0.0, out=room.arrays[i])
-        return torch.mm(self.transposed[-1], room.inputs[-1], out=room.outputs)
+        for transposed, active, following in zip(self.transposed, room.active, room.inputs[1:], strict=False):
+            multiply(transposed, layer, active)
+            self._activate(active.array)
+            layer = following
+        multiply(self.transposed[-1], layer, room.outputs)
+        return room.outputs.array
 
     @property
-    def features(self) -> Tensor:
+    def features(self) -> Twin:
         """What the last layer read in the last `run`: the last hidden layer with its ones (in + 1, rows)."""
         assert self._room is not None
         return self._room.inputs[-1]
 
-    def backward(self, gradient: Tensor, *, extra: Tensor | None = None) -> None:
+    def backward(self, gradient: np.ndarray, *, extra: np.ndarray | None = None) -> None:
         """Write the gradient of whatever has `gradient` (out, rows) at the outputs of the last `run`.
 
         `extra` (in, rows) is what another network that reads `features` adds there.
         """
         room = self._room
         assert room is not None
-        for i in reversed(range(len(self.kernels))):
-            torch.mm(room.inputs[i], gradient.mT, out=self.gradients[i])
-            if not i:
-                return
-            output, inner = room.active[i - 1], room.deltas[i - 1]
-            torch.mm(self.kernels[i], gradient, out=inner)
-            if extra is not None and i == len(self.kernels) - 1:
-                inner += extra
-            if self.layout.activation == "tanh":
-                torch.ops.aten.tanh_backward.grad_input(inner, output, grad_input=inner)
-            else:
-                torch.ops.aten.threshold_backward.grad_input(inner, output, 0, grad_input=inner)
-            gradient = inner
+        multiply = product_of_twins(rows=gradient.shape[1])
+        delta, transposed = room.deltas[-1]
+        delta.array[:] = gradient
+        for i in range(len(self.kernels) - 1, 0, -1):
+            multiply(room.inputs[i], transposed, self.gradients[i])
+            inner, transposed = room.deltas[i - 1]
+            multiply(self.kernels[i], delta, inner)
+            if extra is not None:
+                inner.array += extra
+                extra = None
+            self._deactivate(inner.tensor, room.active[i - 1].tensor)
+            delta = inner
+        multiply(room.inputs[0], transposed, self.gradients[0])
 
     def _enter(self, rows: int) -> _Room:
         if rows not in self._rooms:
@@ -86,15 +91,36 @@ class LeanMLP:
 
 
 class _Room:
-    """What one number of rows needs: the inputs of every layer with their ones, outputs, and gradients on their way back."""
+    """What one number of rows needs: the inputs of every layer with their ones, outputs, and the gradients at each
+    layer's outputs, upright and transposed."""
 
     def __init__(self, sizes: tuple[int, ...], rows: int) -> None:
-        self.inputs = [torch.ones(size + 1, rows) for size in sizes[:-1]]
+        self.inputs = [Twin(torch.ones(size + 1, rows)) for size in sizes[:-1]]
         self.own_inputs = self.inputs[0]  # two networks may be given the same ones
-        self.active = [layer[:-1] for layer in self.inputs[1:]]
-        self.arrays = [layer.numpy() for layer in self.active]
-        self.outputs = torch.empty(sizes[-1], rows)
-        self.deltas = [torch.empty_like(layer) for layer in self.active]
+        self.observed = self.own_inputs.array[:-1]
+        self.active = [Twin(layer.tensor[:-1]) for layer in self.inputs[1:]]
+        self.outputs = Twin(torch.empty(sizes[-1], rows))
+        deltas = [torch.empty(size, rows) for size in sizes[1:]]
+        self.deltas = [(Twin(delta), Twin(delta.mT)) for delta in deltas]
+
+
+def _tanh(x: np.ndarray) -> None:
+    np.tanh(x, out=x)
+
+
+def _relu(x: np.ndarray) -> None:
+    np.maximum(x, 0.0, out=x)
+
+
+def _through_tanh(gradient: Tensor, outputs: Tensor) -> None:
+    torch.ops.aten.tanh_backward.grad_input(gradient, outputs, grad_input=gradient)
+
+
+def _through_relu(gradient: Tensor, outputs: Tensor) -> None:
+    torch.ops.aten.threshold_backward.grad_input(gradient, outputs, 0, grad_input=gradient)
+
+
+ACTIVATIONS = {"tanh": (_tanh, _through_tanh), "relu": (_relu, _through_relu)}  # in place
 
 
 def _matrices(layout: MLPLayout, flat: Tensor) -> list[Tensor]:
