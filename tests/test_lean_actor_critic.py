@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lean_models import ROWS, actions_for, shaken
-from rl_training.algorithms.ppo import PPO
+from rl_training.algorithms.ppo import PPO, ppo_loss
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 
 
@@ -31,7 +31,7 @@ def test_both_ways_agree_on_outputs_and_gradients(discrete, activation, hidden):
 
     lean = model.lean
     assert lean is not None
-    fast = lean.run(obs, actions)
+    fast = lean.run(lean.rows(obs, actions))
     np.testing.assert_allclose(fast.logprobs, done.distribution.log_prob(actions), atol=2e-6)
     np.testing.assert_allclose(fast.values, done.values, atol=1e-6)
     np.testing.assert_allclose(fast.head.entropy(), done.distribution.entropy(), atol=1e-6)
@@ -91,10 +91,35 @@ def test_a_gradient_longer_than_the_limit_is_cut_to_it_and_nan_is_not_hidden():
     assert torch.isnan(model.gradient).all()
 
 
-def test_advantages_changed_in_place_are_normalised_anew():
-    learner = PPO(made(discrete=True, activation="tanh"), learning_rate=1e-3)
-    advantages = torch.tensor([1.0, 2.0, 3.0])
-    assert torch.equal(learner._normalized(advantages), learner._normalized(advantages))
-    first = learner._normalized(advantages)
-    advantages[0] = -5.0
-    assert not torch.equal(learner._normalized(advantages), first)
+@pytest.mark.parametrize("discrete", [True, False])
+@pytest.mark.parametrize("column", ["obs", "actions", "logprobs", "advantages", "returns"])
+def test_a_batch_is_looked_at_anew_when_a_column_is_changed_in_place_or_replaced(discrete, column):
+    model = made(discrete=discrete, activation="tanh")
+    batch = {"obs": torch.randn(ROWS, 5), "actions": actions_for(model)}
+    batch |= {name: torch.randn(ROWS) for name in ("logprobs", "advantages", "returns")}
+
+    def gradient(learner: PPO) -> torch.Tensor:
+        learner.policy.load_state_dict(model.state_dict())
+        learner.update(batch)
+        return learner.policy.gradient.clone()
+
+    one, other = (PPO(copy.deepcopy(model), learning_rate=1e-3, max_grad_norm=None) for _ in range(2))
+    first = gradient(one)
+    assert torch.equal(gradient(one), first)
+    batch[column].copy_(batch[column].flip(0))
+    changed = gradient(one)
+    assert not torch.equal(changed, first)
+    assert torch.equal(changed, gradient(other))
+    batch[column] = batch[column].roll(1, 0)
+    replaced = gradient(one)
+    assert not torch.equal(replaced, changed)
+    assert torch.equal(replaced, gradient(PPO(copy.deepcopy(model), learning_rate=1e-3, max_grad_norm=None)))
+
+
+def test_losses_of_arrays_are_those_of_tensors():
+    names = ("logprobs", "new_logprobs", "advantages", "returns", "values", "new_values", "entropy")
+    columns = {name: torch.randn(64) for name in names}
+    coefficients = {"clip_coef": 0.2, "ent_coef": 0.1, "vf_coef": 0.5, "clip_value": True}
+    of_arrays = ppo_loss({name: column.numpy() for name, column in columns.items()}, **coefficients)
+    of_tensors = {name: value.item() for name, value in ppo_loss(columns, **coefficients).items()}
+    assert of_arrays == pytest.approx(of_tensors, rel=1e-5)

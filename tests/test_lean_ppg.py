@@ -28,12 +28,12 @@ def test_the_policy_phase_agrees_on_outputs_and_gradients(discrete, architecture
     wanted = model.gradient.clone()
     model.gradient.fill_(torch.nan)
 
-    fast = model.lean.run(obs, actions)
+    fast = model.lean.run(model.lean.rows(obs, actions))
     np.testing.assert_allclose(fast.logprobs, done.distribution.log_prob(actions), atol=2e-6)
     np.testing.assert_allclose(fast.values, done.values, atol=1e-6)
     np.testing.assert_allclose(fast.head.entropy(), done.distribution.entropy(), atol=1e-6)
     np.testing.assert_allclose(model.lean.values(obs), done.values, atol=1e-6)
-    fast = model.lean.run(obs, actions)
+    fast = model.lean.run(model.lean.rows(obs, actions))
     fast.backward(**{name: column.numpy() for name, column in d.items()})
     torch.testing.assert_close(model.gradient, wanted, atol=1e-5, rtol=1e-5)
 

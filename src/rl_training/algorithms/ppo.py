@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from rl_training.algorithms.base import OnPolicyAlgorithm, detached
 from rl_training.algorithms.optim import Adam, clip_gradients
 from rl_training.models.actor_critic import ActorCritic
-from rl_training.models.lean_actor_critic import LeanActorCritic
+from rl_training.models.lean_actor_critic import LeanActorCritic, LeanRows
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics, UpdateResult
@@ -21,18 +21,21 @@ LOSS_COLUMNS = ("logprobs", "advantages", "returns", "values")
 
 
 def ppo_loss(
-    minibatch: Mapping[str, Tensor], *, clip_coef: float, ent_coef: float, vf_coef: float, clip_value: bool = False
-) -> Metrics:
+    minibatch: Mapping[str, Any], *, clip_coef: float, ent_coef: float, vf_coef: float, clip_value: bool = False
+) -> dict[str, Any]:
     """Clipped surrogate, value regression and entropy bonus, from `logprobs, new_logprobs, advantages, returns,
-    new_values, entropy` (and the old `values` where the value loss is clipped too)."""
+    new_values, entropy` (and the old `values` where the value loss is clipped too); of tensors, or of numpy's arrays."""
     advantages, returns, values = minibatch["advantages"], minibatch["returns"], minibatch["new_values"]
+    operations: Any = np if isinstance(advantages, np.ndarray) else torch
     log_ratio = minibatch["new_logprobs"] - minibatch["logprobs"]
-    ratio = log_ratio.exp()
-    policy_loss = -torch.min(ratio * advantages, ratio.clamp(1 - clip_coef, 1 + clip_coef) * advantages).mean()
-    squared = (values - returns).square()
+    ratio = operations.exp(log_ratio)
+    clipped = operations.clip(ratio, 1 - clip_coef, 1 + clip_coef)
+    policy_loss = -operations.minimum(ratio * advantages, clipped * advantages).mean()
+    squared = operations.square(values - returns)
     if clip_value:
         old = minibatch["values"]
-        squared = torch.max(squared, (old + (values - old).clamp(-clip_coef, clip_coef) - returns).square())
+        moved = old + operations.clip(values - old, -clip_coef, clip_coef)
+        squared = operations.maximum(squared, operations.square(moved - returns))
     value_loss, entropy = squared.mean(), minibatch["entropy"].mean()
     return {
         "loss": policy_loss + vf_coef * value_loss - ent_coef * entropy,
@@ -40,7 +43,7 @@ def ppo_loss(
         "value_loss": value_loss,
         "entropy_loss": entropy,
         "approx_kl": ((ratio - 1) - log_ratio).mean(),
-        "clip_fraction": ((ratio - 1).abs() > clip_coef).to(ratio.dtype).mean(),
+        "clip_fraction": operations.where(abs(ratio - 1) > clip_coef, 1.0, 0.0).mean(),
     }
 
 
@@ -92,6 +95,15 @@ def normalized(advantages: Tensor) -> Tensor:
     return (advantages - mean) / (std + 1e-8)
 
 
+class Prepared(NamedTuple):
+    """A batch as the lean networks and their loss take it; `key` tells it from others while `holds` is held."""
+
+    key: tuple[Any, ...]
+    holds: tuple[Any, ...]
+    rows: LeanRows
+    columns: dict[str, np.ndarray]
+
+
 class PPO(OnPolicyAlgorithm):
     """Learns from minibatches of `obs, actions, logprobs, advantages, returns`.
 
@@ -125,7 +137,7 @@ class PPO(OnPolicyAlgorithm):
         self.parameters = list(policy.parameters())
         self.optimizer = Adam(self.parameters, learning_rate=learning_rate, eps=adam_eps)
         self.explicit = isinstance(policy, ActorCritic)
-        self._last_normalized = (torch.empty(0), 0, torch.empty(0))
+        self._last_prepared: Prepared | None = None
         if observation_normalizer is not None:
             self.observation_normalizer = observation_normalizer
         if reward_normalizer is not None:
@@ -176,16 +188,22 @@ class PPO(OnPolicyAlgorithm):
         return logprobs
 
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (PPO needs no clock)
-        minibatch = batch | {"advantages": self._normalized(batch["advantages"])} if self.normalize_advantages else batch
-        return UpdateResult(self._explicit_step(minibatch) if self.explicit else detached(self._autograd_step(minibatch)))
+        """One gradient step. What can be worked out of a batch beforehand is kept for the next step, if its columns are
+        then the same tensors and unchanged as torch counts changes."""
+        return UpdateResult(self._explicit_step(batch) if self.explicit else detached(self._autograd_step(batch)))
 
-    def _normalized(self, advantages: Tensor) -> Tensor:
-        """Worked out once for a rollout that is one minibatch in every pass."""
-        known, version, result = self._last_normalized
-        if advantages is not known or advantages._version != version:
-            result = normalized(advantages)
-            self._last_normalized = (advantages, advantages._version, result)
-        return result
+    def _normalized(self, batch: Batch) -> Batch:
+        return batch | {"advantages": normalized(batch["advantages"])} if self.normalize_advantages else batch
+
+    def _prepared(self, lean: LeanActorCritic, batch: Batch) -> Prepared:
+        """Made once for a rollout that is one minibatch in every pass."""
+        key = (id(lean), *((name, id(column), column._version) for name, column in batch.items()))
+        if self._last_prepared is None or self._last_prepared.key != key:
+            minibatch = self._normalized(batch)
+            columns = {name: minibatch[name].numpy() for name in LOSS_COLUMNS if name in minibatch}
+            rows = lean.rows(batch["obs"], batch["actions"])
+            self._last_prepared = Prepared(key, (lean, *batch.values()), rows, columns)
+        return self._last_prepared
 
     def _coefficients(self) -> dict[str, Any]:
         return {
@@ -200,10 +218,11 @@ class PPO(OnPolicyAlgorithm):
         self.optimizer.step([self.policy.gradient])
         return losses
 
-    def _fill_gradient(self, minibatch: Batch) -> Metrics:
+    def _fill_gradient(self, batch: Batch) -> Metrics:
         """The losses (none where nobody asks) and the gradient's norm; the gradient is left in `policy.gradient`, clipped."""
         if (lean := self.lean) is not None:
-            return self._fill_lean_gradient(lean, minibatch)
+            return self._fill_lean_gradient(lean, self._prepared(lean, batch))
+        minibatch = self._normalized(batch)
         done = self.policy.run(minibatch["obs"])
         minibatch = minibatch | {"new_logprobs": done.distribution.log_prob(minibatch["actions"]), "new_values": done.values}
         losses: Metrics = {}
@@ -212,18 +231,18 @@ class PPO(OnPolicyAlgorithm):
         self.policy.backward(done, minibatch["actions"], **ppo_loss_gradients(minibatch, **self._coefficients()))
         return losses | {"gradient_norm": clip_gradients([self.policy.gradient], self.max_grad_norm)}
 
-    def _fill_lean_gradient(self, lean: LeanActorCritic, minibatch: Batch) -> Metrics:
-        done = lean.run(minibatch["obs"], minibatch["actions"])
+    def _fill_lean_gradient(self, lean: LeanActorCritic, prepared: Prepared) -> Metrics:
+        done = lean.run(prepared.rows)
+        columns = prepared.columns | {"new_logprobs": done.logprobs, "new_values": done.values}
         losses: Metrics = {}
         if self.measures:
-            fresh = {"new_logprobs": done.logprobs, "new_values": done.values, "entropy": done.head.entropy()}
-            losses = ppo_loss(minibatch | {n: torch.from_numpy(v) for n, v in fresh.items()}, **self._coefficients())
-        columns: dict[str, Any] = {name: minibatch[name].numpy() for name in LOSS_COLUMNS if name in minibatch}
-        columns |= {"new_logprobs": done.logprobs, "new_values": done.values}
+            numbers = ppo_loss(columns | {"entropy": done.head.entropy()}, **self._coefficients())
+            losses = {name: torch.tensor(number, dtype=torch.float32) for name, number in numbers.items()}
         done.backward(**ppo_loss_gradients(columns, **self._coefficients()))
         return losses | {"gradient_norm": lean.clip_gradient(self.max_grad_norm)}
 
-    def _autograd_step(self, minibatch: Batch) -> Metrics:
+    def _autograd_step(self, batch: Batch) -> Metrics:
+        minibatch = self._normalized(batch)
         output = self.policy.evaluate_actions(minibatch["obs"], minibatch["actions"])
         fresh = {"new_logprobs": output.logprobs, "new_values": output.values, "entropy": output.entropy}
         losses = ppo_loss(minibatch | fresh, **self._coefficients())

@@ -16,27 +16,58 @@ class BatchedCartPole(BatchedEnvs):
 
     state_size = 4
 
+    def __init__(self, core: Any, spec: EnvSpec, *, num_envs: int, max_episode_steps: int | None) -> None:
+        super().__init__(core, spec, num_envs=num_envs, max_episode_steps=max_episode_steps)
+        # as arrays, made once: with a python number an operation on few environments takes half as long again
+        names = ("gravity", "length", "polemass_length", "total_mass", "tau")
+        self._gravity, self._length, self._polemass_length, self._total_mass, self._tau = (
+            np.asarray(getattr(core, name), dtype=np.float64) for name in names
+        )
+        self._four_thirds = np.asarray(4.0 / 3.0)
+        self._forces = np.array([-core.force_mag, core.force_mag])
+        self._factors = np.array([[core.polemass_length], [core.masspole]])
+        self._limits = np.array([[core.x_threshold], [core.theta_threshold_radians]])
+        self._euler = core.kinematics_integrator == "euler"
+
     def start(self, rng: np.random.Generator) -> np.ndarray:
         return rng.uniform(low=-0.05, high=0.05, size=(4,))
 
     def advance(self, state: np.ndarray, actions: np.ndarray, elapsed: np.ndarray) -> Outcome:  # noqa: ARG002
-        core = self.core
-        _, _, theta, theta_dot = state
-        force = np.where(actions == 1, core.force_mag, -core.force_mag)
-        cosine, sine = np.cos(theta), np.sin(theta)
-        temp = (force + core.polemass_length * np.square(theta_dot) * sine) / core.total_mass
-        bottom = core.length * (4.0 / 3.0 - core.masspole * np.square(cosine) / core.total_mass)
-        theta_acc = (core.gravity * sine - cosine * temp) / bottom
-        x_acc = temp - core.polemass_length * theta_acc * cosine / core.total_mass
+        places, speeds = state[0::2], state[1::2]
         new = np.empty_like(state)
-        speeds = state[1::2] + core.tau * np.stack([x_acc, theta_acc])
+        new_speeds = self._accelerations(state[2], state[3], self._forces.take(actions))
+        new_speeds *= self._tau
+        new_speeds += speeds
         # Euler's rule moves places by the speeds before the step, the other rule by those after it
-        new[0::2] = state[0::2] + core.tau * (state[1::2] if core.kinematics_integrator == "euler" else speeds)
-        new[1::2] = speeds
-        fell = (np.abs(new[0]) > core.x_threshold) | (np.abs(new[2]) > core.theta_threshold_radians)
-        if core._sutton_barto_reward:
-            return Outcome(new, np.where(fell, -1.0, 0.0), fell)
-        return Outcome(new, np.ones(len(theta)), fell)
+        np.add(places, (speeds if self._euler else new_speeds) * self._tau, out=new[0::2])
+        new[1::2] = new_speeds
+        out = np.abs(new[0::2]) > self._limits
+        fell = out[0] | out[1]
+        rewards = np.where(fell, -1.0, 0.0) if self.core._sutton_barto_reward else np.ones(len(fell))
+        return Outcome(new, rewards, fell)
+
+    def _accelerations(self, theta: np.ndarray, theta_dot: np.ndarray, force: np.ndarray) -> np.ndarray:
+        """Of the cart and of the pole [2, n]; the two quotients by the total mass are taken together."""
+        cosine, sine = np.cos(theta), np.sin(theta)
+        quotients = np.empty((2, len(theta)))
+        temp, share = quotients
+        np.square(theta_dot, out=temp)
+        np.square(cosine, out=share)
+        quotients *= self._factors
+        temp *= sine
+        temp += force
+        quotients /= self._total_mass
+        bottom = self._four_thirds - share
+        bottom *= self._length
+        sine *= self._gravity
+        sine -= cosine * temp
+        accelerations = np.empty_like(quotients)
+        pole = np.divide(sine, bottom, out=accelerations[1])
+        pull = pole * self._polemass_length
+        pull *= cosine
+        pull /= self._total_mass
+        np.subtract(temp, pull, out=accelerations[0])
+        return accelerations
 
     def observe(self, state: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(state.T, dtype=np.float32)

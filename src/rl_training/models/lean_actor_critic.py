@@ -6,7 +6,7 @@ Everything here is what `MLPActorCritic`, `MLPPPGModel` and `heads` say, in othe
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -20,17 +20,33 @@ if TYPE_CHECKING:
     from rl_training.models.actor_critic import ActorCritic
 
 
-class LeanCategorical:
-    """Over logits (actions, rows), for the actions (rows,) that were taken."""
+class TakenActions:
+    """Discrete actions (rows,) as an index into a flattened matrix (actions, rows), and as a mask over it."""
 
-    def __init__(self, logits: np.ndarray, actions: np.ndarray) -> None:
-        self.actions = actions
+    def __init__(self, actions: Tensor, number: int) -> None:
+        rows = actions.numpy().astype(np.int64, copy=False)
+        self.index = rows * len(rows) + _upto(len(rows))
+        self.mask: np.ndarray = _upto(number)[:, None] == rows
+
+
+class LeanRows(NamedTuple):
+    """A minibatch as the networks take it: inputs (in + 1, rows), and the actions as their head wants them."""
+
+    inputs: Twin
+    actions: TakenActions | np.ndarray
+
+
+class LeanCategorical:
+    """Over logits (actions, rows), for the actions that were taken."""
+
+    def __init__(self, logits: np.ndarray, taken: TakenActions) -> None:
+        self.taken = taken
         above = logits - np.maximum.reduce(logits, axis=0)
         weights = np.exp(above)
         total = np.add.reduce(weights, axis=0)
         self.probabilities = np.divide(weights, total, out=weights)
         self.log_probabilities = np.subtract(above, np.log(total), out=above)
-        self.logprobs: np.ndarray = above.take(actions * len(total) + _upto(len(total)))
+        self.logprobs: np.ndarray = above.take(taken.index)
 
     def entropy(self) -> np.ndarray:
         entropy: np.ndarray = -np.add.reduce(self.probabilities * self.log_probabilities, axis=0)
@@ -38,8 +54,7 @@ class LeanCategorical:
 
     def gradient(self, d_logprobs: np.ndarray, d_entropy: np.ndarray | None) -> np.ndarray:
         """At the logits."""
-        taken = _upto(len(self.probabilities))[:, None] == self.actions
-        gradient: np.ndarray = np.subtract(taken, self.probabilities)
+        gradient: np.ndarray = np.subtract(self.taken.mask, self.probabilities)
         gradient *= d_logprobs
         if d_entropy is not None:
             surprise = self.probabilities * self.log_probabilities
@@ -48,12 +63,12 @@ class LeanCategorical:
 
 
 class LeanGaussian:
-    """Around means (actions, rows), with one log-standard deviation per action, for actions (rows, actions)."""
+    """Around means (actions, rows), with one log-standard deviation per action, for actions (actions, rows)."""
 
     def __init__(self, mean: np.ndarray, actions: np.ndarray, log_std: np.ndarray, d_log_std: np.ndarray) -> None:
         self.log_std, self.d_log_std = log_std, d_log_std
         self.inverse_std = np.exp(-log_std)[:, None]
-        self.z = (actions.T - mean) * self.inverse_std
+        self.z = (actions - mean) * self.inverse_std
         constant = np.add.reduce(log_std) + np.float32(HALF_LOG_2PI * len(log_std))
         self.logprobs: np.ndarray = np.float32(-0.5) * np.add.reduce(self.z * self.z, axis=0) - constant
 
@@ -80,6 +95,7 @@ class LeanActorCritic:
         )
         self.gradient, self.discrete, self.shared = model.gradient, model.discrete, model.shared
         self.policy_outputs, self.further_outputs = model.action_dim, model.policy_net.sizes[-1] - model.action_dim
+        self._race = Twin(torch.empty(0, model.action_dim))
         self.log_std, self.d_log_std = model.vector("log_std").data, model.gradient_vector("log_std")
 
     def explore(self, obs: Tensor) -> Tensor:
@@ -88,8 +104,10 @@ class LeanActorCritic:
         if not self.discrete:
             mean = torch.from_numpy(outputs).mT
             return mean + self.log_std.exp() * torch.randn(mean.shape)
-        race = torch.empty(len(obs), self.policy_outputs).exponential_().numpy()
-        return torch.from_numpy((outputs - np.log(race).T).argmax(axis=0))
+        if len(self._race.array) != len(obs):
+            self._race = Twin(torch.empty(len(obs), self.policy_outputs))
+        self._race.tensor.exponential_()
+        return torch.from_numpy((outputs - np.log(self._race.array).T).argmax(axis=0))
 
     def values(self, obs: Tensor) -> Tensor:
         inputs = self.policy.inputs(obs)
@@ -98,13 +116,18 @@ class LeanActorCritic:
         return torch.from_numpy(self._values(inputs).copy())
 
     def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor:
-        return torch.from_numpy(self._head(self._policy(self.policy.inputs(obs)), actions).logprobs)
+        rows = self.rows(obs, actions)
+        return torch.from_numpy(self._head(self._policy(rows.inputs), rows.actions).logprobs)
 
-    def run(self, obs: Tensor, actions: Tensor) -> LeanPass:
+    def rows(self, obs: Tensor, actions: Tensor) -> LeanRows:
+        """In memory of their own, for as many passes as are wanted."""
+        taken = TakenActions(actions, self.policy_outputs) if self.discrete else actions.numpy().T
+        return LeanRows(Twin(torch.cat([obs.mT, torch.ones(1, len(obs))])), taken)
+
+    def run(self, rows: LeanRows) -> LeanPass:
         """Both networks over the same rows."""
-        inputs = self.policy.inputs(obs)
-        outputs = self._policy(inputs)
-        return LeanPass(self, self._head(outputs, actions), self._values(inputs))
+        outputs = self._policy(rows.inputs)
+        return LeanPass(self, self._head(outputs, rows.actions), self._values(rows.inputs))
 
     def backward_policy(self, gradient: np.ndarray) -> None:
         """Fill the policy network's gradient from that at the policy's outputs (actions, rows); further outputs rest."""
@@ -129,10 +152,10 @@ class LeanActorCritic:
         values: np.ndarray = self.value.run(self.policy.features if self.shared else inputs)[0]
         return values
 
-    def _head(self, outputs: np.ndarray, actions: Tensor) -> LeanCategorical | LeanGaussian:
-        if self.discrete:
-            return LeanCategorical(outputs, actions.numpy().astype(np.int64, copy=False))
-        return LeanGaussian(outputs, actions.numpy(), self.log_std.numpy(), self.d_log_std.numpy())
+    def _head(self, outputs: np.ndarray, actions: TakenActions | np.ndarray) -> LeanCategorical | LeanGaussian:
+        if isinstance(actions, TakenActions):
+            return LeanCategorical(outputs, actions)
+        return LeanGaussian(outputs, actions, self.log_std.numpy(), self.d_log_std.numpy())
 
 
 class LeanPass:

@@ -49,7 +49,8 @@ class Collector:
             actions: np.ndarray = np.empty(shape, dtype=np.int64)
         else:
             actions = np.empty((*shape, self.spec.action_dim), dtype=np.float32)
-        rewards, dones, cuts = (np.empty(shape, dtype=np.float32) for _ in range(3))
+        rewards = np.empty(shape, dtype=np.float32)
+        dones, cuts = np.empty(shape, dtype=bool), np.empty(shape, dtype=bool)
         returns: list[float] = []
         lengths: list[int] = []
         for t in range(num_steps):
@@ -60,7 +61,8 @@ class Collector:
             np.logical_or(step.terminated, step.truncated, out=cuts[t])
             returns += step.episode_returns
             lengths += step.episode_lengths
-        columns = {"obs": obs, "actions": actions, "rewards": rewards, "next_obs": next_obs, "dones": dones, "cuts": cuts}
+        columns = {"obs": obs, "actions": actions, "rewards": rewards, "next_obs": next_obs}
+        columns |= {"dones": dones.astype(np.float32), "cuts": cuts.astype(np.float32)}
         return columns, Collected(num_steps * pool.num_envs, returns, lengths)
 
     def _explore(self, obs: np.ndarray) -> np.ndarray:
