@@ -116,13 +116,13 @@ class LeanActorCritic:
         return torch.from_numpy(self._values(inputs).copy())
 
     def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor:
-        rows = self.rows(obs, actions)
-        return torch.from_numpy(self._head(self._policy(rows.inputs), rows.actions).logprobs)
+        return torch.from_numpy(self._head(self._policy(self.policy.inputs(obs)), self._taken(actions)).logprobs)
 
     def rows(self, obs: Tensor, actions: Tensor) -> LeanRows:
         """In memory of their own, for as many passes as are wanted."""
-        taken = TakenActions(actions, self.policy_outputs) if self.discrete else actions.numpy().T
-        return LeanRows(Twin(torch.cat([obs.mT, torch.ones(1, len(obs))])), taken)
+        inputs = torch.ones(obs.shape[1] + 1, len(obs))
+        inputs.numpy()[:-1] = obs.numpy().T
+        return LeanRows(Twin(inputs), self._taken(actions))
 
     def run(self, rows: LeanRows) -> LeanPass:
         """Both networks over the same rows."""
@@ -151,6 +151,9 @@ class LeanActorCritic:
         """With a shared trunk, of the policy network's last pass."""
         values: np.ndarray = self.value.run(self.policy.features if self.shared else inputs)[0]
         return values
+
+    def _taken(self, actions: Tensor) -> TakenActions | np.ndarray:
+        return TakenActions(actions, self.policy_outputs) if self.discrete else actions.numpy().T
 
     def _head(self, outputs: np.ndarray, actions: TakenActions | np.ndarray) -> LeanCategorical | LeanGaussian:
         if isinstance(actions, TakenActions):
