@@ -29,6 +29,10 @@ def test_the_speed_page_is_what_the_results_give():
     run("benchmarks/speed/page.py", "--check")
 
 
+def test_the_head_to_head_page_is_what_the_results_give():
+    run("benchmarks/head_to_head/page.py", "--check")
+
+
 def test_the_page_of_promises_is_what_the_results_give():
     run("benchmarks/faults/page.py", "--check")
 

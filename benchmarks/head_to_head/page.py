@@ -33,11 +33,11 @@ checkpoints on. Neither evaluates while it trains. Then one judge plays {episode
 {table}
 
 Returns are interquartile means over seeds with a 95 % bootstrap interval; P is the probability that a run of ours ends better than one of theirs, a tie counting half;
-seconds are the median processor time of one training, and the ratio is theirs over ours, seed by seed. These are programs with the settings people use, not the same
-work: that comparison is on the [speed page](speed.md).
+times are the medians of one training, in seconds on the wall and, in brackets, of processor time; the ratio is theirs over ours by processor time, the median over seeds with its range,
+because other work shared the two cores. These are programs with the settings people use, not the same work: that comparison is on the [speed page](speed.md).
 
 {notes}
-
+{missing}
 Made by `python benchmarks/head_to_head/run.py` ({dates}; {machine}; {versions}); this page by `python benchmarks/head_to_head/page.py`.
 """
 
@@ -50,8 +50,7 @@ def spread(values: list[float]) -> str:
 def row(record: dict[str, Any]) -> tuple[str, ...]:
     pairs = list(record["runs"].values())
     ours, peer = ([pair[who]["return"] for pair in pairs] for who in ("ours", "peer"))
-    times = {who: [pair[who]["cpu_seconds"] for pair in pairs] for who in ("ours", "peer")}
-    ratio = statistics.median(theirs / own for theirs, own in zip(times["peer"], times["ours"], strict=True))
+    ratios = [pair["peer"]["cpu_seconds"] / pair["ours"]["cpu_seconds"] for pair in pairs]
     return (
         f"{CONTESTS[record['contest']].preset}, {record['task']}",
         f"{record['steps']:,}",
@@ -60,15 +59,20 @@ def row(record: dict[str, Any]) -> tuple[str, ...]:
         spread(ours),
         spread(peer),
         f"{probability_of_improvement(ours, peer):.2f}",
-        f"{statistics.median(times['ours']):.1f}",
-        f"{statistics.median(times['peer']):.1f}",
-        f"{ratio:.2f}",
+        *(taken([pair[who] for pair in pairs]) for who in ("ours", "peer")),
+        f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
     )
+
+
+def taken(runs: list[dict[str, float]]) -> str:
+    wall, cpu = (statistics.median(run[name] for run in runs) for name in ("seconds", "cpu_seconds"))
+    return f"{wall:.1f} ({cpu:.1f})"
 
 
 def page() -> str:
     found = [HERE / "results" / f"{name}.json" for name in CONTESTS]
     records = [json.loads(path.read_text()) for path in found if path.exists()]
+    missing = [contest.preset for contest, path in zip(CONTESTS.values(), found, strict=True) if not path.exists()]
     header = ("preset and task", "steps", "seeds", "peer", "our return", "their return", "P", "our s", "their s", "ratio")
     versions = {record["peer"]: next(iter(record["runs"].values()))["peer"]["version"] for record in records}
     versions |= {"rl_training": next(iter(records[0]["runs"].values()))["ours"]["version"]} | records[0]["versions"]
@@ -78,6 +82,7 @@ def page() -> str:
         notes="\n".join(
             f"- {CONTESTS[record['contest']].preset}: {record['peer']} has {record['note']}." for record in records
         ),
+        missing=f"\nNot contested yet: {', '.join(missing)}.\n" if missing else "",
         dates=", ".join(sorted({record["date"] for record in records})),
         machine=f"{records[0]['machine']['cpu']}, {records[0]['machine']['cores']} cores",
         versions=", ".join(f"{name} {version}" for name, version in versions.items()),
