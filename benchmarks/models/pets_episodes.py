@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +62,14 @@ def starts_of(run: Path) -> torch.Tensor:
     return rows[(FIRST - 1) * STEPS : LAST * STEPS : STEPS, :3].clone()
 
 
-def planned(run: Path, obs: torch.Tensor) -> list[float]:
-    """Returns from these starts of the run's planner with nothing left to learn."""
+def planned(run: Path, obs: torch.Tensor, *, seed: int = 0, **changes: float) -> list[float]:
+    """Returns from these starts of the run's planner with nothing left to learn, or of one with other settings."""
     algorithm: Any = load_policy(run, device="cpu").algorithm
     truth, reward = TruePendulum(), reward_function("pendulum", obs_dim=3)
     algorithm.dynamics.model, algorithm.reward_fn, algorithm.num_particles = truth, reward, 1
-    torch.manual_seed(0)
+    algorithm.planner = replace(algorithm.planner, **changes)
     policy, total = algorithm.episode_policy(), torch.zeros(len(obs))
+    policy.generator = torch.Generator().manual_seed(seed)
     for _ in range(STEPS):
         actions = policy(obs, list(range(len(obs))))
         new_obs = obs + truth.predict_distribution(obs, actions)[0][0, :, :3]
