@@ -92,12 +92,18 @@ class ParticleReturns:
 
     def _step(self, obs: Tensor, actions: Tensor, luck: Tensor) -> tuple[Tensor, Tensor]:
         """One step of all particles (particles, plans, ·)."""
-        by_member = (self.members.num_members, -1)
-        means, logvars = self.members(*(x.reshape(*by_member, x.shape[-1]) for x in (obs, actions)))
-        means, logvars = means.reshape(*obs.shape[:2], -1), logvars[..., :-1].reshape(obs.shape)
-        next_obs = torch.addcmul(obs + means[..., :-1], logvars.mul(0.5).exp_(), luck)
+        means, logvars = self._predicted(obs, actions)
+        next_obs = torch.addcmul(obs + means[..., :-1], logvars[..., :-1].mul(0.5).exp_(), luck)
         rewards = means[..., -1] if self.reward_fn is None else self.reward_fn(obs, actions, next_obs)
         return next_obs, rewards
+
+    def _predicted(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and log-variances (particles, plans, ·), each by its particle's member."""
+        members = self.members.num_members
+        if self.particles == members:
+            return self.members(obs, actions)
+        means, logvars = self.members(*(x.reshape(members, -1, x.shape[-1]) for x in (obs, actions)))
+        return means.reshape(*obs.shape[:2], -1), logvars.reshape(*obs.shape[:2], -1)
 
     def _orders(self, horizon: int, device: torch.device) -> Tensor | None:
         """For every step, which particle goes on in which place; places belong to members."""

@@ -228,7 +228,7 @@ class Simulator:
     def __init__(self, model: MLPMOPOEnsembleModel, members: Tensor) -> None:
         self.num_members, self.obs_dim = len(members), model.obs_dim
         self.activation = model.layout.activation
-        self.obs_mean, self.action_mean = model.input_mean[: model.obs_dim], model.input_mean[model.obs_dim :]
+        self.input_mean = model.input_mean.clone()
         layers = model.layout.select(model.layers("net"), members)
         first = layers[0]
         layers[0] = Layer(first.weight / model.input_scale.unsqueeze(-1), first.bias, None, None)
@@ -246,11 +246,10 @@ class Simulator:
         self.weight = (last.weight * stretch).mT.contiguous()
         self.bias = (last.bias * stretch + lift).mT.contiguous()
 
-    @torch.no_grad()
     def __call__(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """For obs and actions of shape (members, rows, ·), or (rows, ·) for all: means and log-variances (members, rows,
-        obs_dim + 1)."""
-        h = torch.cat([obs - self.obs_mean, actions - self.action_mean], dim=-1)
+        obs_dim + 1). Whoever calls it is outside of autograd."""
+        h = torch.cat([obs, actions], dim=-1).sub_(self.input_mean)
         h = h if h.dim() == 3 else h.expand(self.num_members, *h.shape)
         for layer in self.hidden:
             h = _activate_in_place(affine(h, layer.weight, layer.bias), self.activation)
