@@ -46,18 +46,22 @@ NOT_REACHED = """
 
 Bounds are of this machine: one 256×256×256 product takes 0.43 ms on one thread (79 GFLOP/s), the same shapes in batches of ten 70 GFLOP/s.
 
-- **PPO**: an update of 0.58 ms (it was 0.79 before its networks went through `LeanMLP`) has 0.25 ms of matrix products and 0.10 ms of tanh; the rest is some sixty
-  calls of torch and numpy at 2 to 5 µs. Stock CartPole takes 0.12 ms for a step of eight, more than choosing their actions (0.07 ms).
-- **SAC, TD3, DDPG**: of SAC's 9.4 ms for an update 7.4 ms are matrix products, so that a step cannot be much cheaper than 8 ms; SB3's is 16.6. Pages that malloc
-  gave back and took again were 2.3 ms more until memory was kept between updates.
-- **PETS**: a plan takes 1.3 times its bare matrix products, by whichever of MKL and OpenBLAS is faster. mbrl-lib's own time varied from 4.0 to 5.9 s between
+- **SAC, TD3, DDPG**: of SAC's 9.4 ms for an update on one thread 7.4 ms are matrix products (fifteen of 256×256×256 and the thin ones), so that a step cannot be much cheaper than 8 ms, twice SB3's speed at most;
+  SB3's step takes 16.6. A second thread shortens the large products only: what is between them, and the environment, stays as it is. On HalfCheetah the simulator's time comes on top for everybody. SBX compiles the whole
+  update with XLA.
+- **CQL with two threads**: like d3rlpy's, its products are shared by both threads, and what stands between them is not; ours gains 1.5 times by the second thread, theirs 1.5 too.
+- **RLPD**: the products alone would make 55 critic updates a second, 1.7 times the loop over separate networks; 1.5 times needs 87 % of that bound, and layer norm, Adam over ten critics and their targets take a quarter.
+- **PETS**: a plan takes 1.3 times its bare matrix products, by whichever of MKL and OpenBLAS is faster, and bare products alone would be twice as fast as mbrl-lib. mbrl-lib's own time varied from 4.0 to 5.9 s between
   repeats, and with it the ratio.
 - **MOPO's rollouts** with networks of 4×200 would make 35,000 transitions a second if they were nothing but matrix products; with the preset's networks they make more than the 100,000 asked for.
-- **ES and ARS, batched**: a step of 64 policies reads 1.2 MB of weights, more than the second-level cache, and acting and the environment share the time about
-  evenly; EvoTorch's own time is measured with a stock environment.
+- **ES, batched**: of about 134 µs for a step of 64 policies acting takes 74 (29 of them products: 1.1 MB of weights are read, more than the second-level cache holds), the environment 25 and the loop 35; what a
+  generation costs beside its steps (noise, learning, log and checkpoint) comes to 40 µs a step. EvoTorch's own time, with a stock environment, varied by a half between repeats.
+- **PPO** is there in the median, while SB3's own rate moved between 2,260 and 3,400 steps a second within the row; the fastest repeat of ours over the fastest of theirs is 4.3, and 5.0 with the batched environment.
+  An update of 0.48 ms has 0.24 ms of matrix products and 0.12 ms of tanh and its gradient.
+- **PPO to 475**: measured before its networks and its losses went through numpy, which made the steps a quarter cheaper.
 
-Not measured yet: two threads, HalfCheetah, RLPD, the planning time of `pets/pendulum`, and MOPO's profile; PPO's profile is of the code before `LeanMLP`. PETS's plan has three repeats. SAC, TD3, DDPG, PPO and
-ARS are shown as they were measured before OpenBLAS made some of the [products](decisions/0007-products-by-openblas.md).
+Not measured yet: RLPD, MOPO's fitting and PETS's plan with two threads, and MOPO's profile; PPO's, ES's and ARS's profiles are of the code before their last change. PETS's plan has three repeats. SAC, TD3 and DDPG on Pendulum with one thread and `ppo_solve` are shown as they were measured before OpenBLAS made some of the
+[products](decisions/0007-products-by-openblas.md). The parts of ES's step are of a machine with other work on it.
 """
 
 PROFILE = """
