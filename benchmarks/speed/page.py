@@ -50,7 +50,7 @@ Bounds are of this machine: one 256×256×256 product takes 0.43 ms on one threa
   SB3's step takes 16.6. A second thread shortens the large products only: what is between them, and the environment, stays as it is. On HalfCheetah the simulator's time comes on top for everybody. SBX compiles the whole
   update with XLA.
 - **CQL with two threads**: like d3rlpy's, its products are shared by both threads, and what stands between them is not; ours gains 1.5 times by the second thread, theirs 1.5 too.
-- **RLPD**: the products alone would make 55 critic updates a second, 1.7 times the loop over separate networks; 1.5 times needs 87 % of that bound, and layer norm, Adam over ten critics and their targets take a quarter.
+- **RLPD**: the products alone would make 55 critic updates a second, 1.7 times the loop over separate networks; 1.5 times needs 87 % of that bound; what is not a product (layer norm, Adam over ten critics, their targets) takes 30 % of ours.
 - **PETS**: a plan takes 1.3 times its bare matrix products, by whichever of MKL and OpenBLAS is faster, and bare products alone would be twice as fast as mbrl-lib. mbrl-lib's own time varied from 4.0 to 5.9 s between
   repeats, and with it the ratio.
 - **MOPO's rollouts** with networks of 4×200 would make 35,000 transitions a second if they were nothing but matrix products; with the preset's networks they make more than the 100,000 asked for.
@@ -58,17 +58,16 @@ Bounds are of this machine: one 256×256×256 product takes 0.43 ms on one threa
   generation costs beside its steps (noise, learning, log and checkpoint) comes to 40 µs a step. EvoTorch's own time, with a stock environment, varied by a half between repeats.
 - **PPO** is there in the median, while SB3's own rate moved between 2,260 and 3,400 steps a second within the row; the fastest repeat of ours over the fastest of theirs is 4.3, and 5.0 with the batched environment.
   An update of 0.48 ms has 0.24 ms of matrix products and 0.12 ms of tanh and its gradient.
-- **PPO to 475**: measured before its networks and its losses went through numpy, which made the steps a quarter cheaper.
 
-Not measured yet: RLPD, MOPO's fitting and PETS's plan with two threads, and MOPO's profile; PPO's, ES's and ARS's profiles are of the code before their last change. PETS's plan has three repeats. SAC, TD3 and DDPG on Pendulum with one thread and `ppo_solve` are shown as they were measured before OpenBLAS made some of the
-[products](decisions/0007-products-by-openblas.md). The parts of ES's step are of a machine with other work on it.
+Not measured yet: MOPO's fitting and PETS's plan with two threads. PETS's plan has three repeats, ES ten. SAC, TD3 and DDPG on Pendulum with one thread are shown as they were measured before OpenBLAS made some of the
+[products](decisions/0007-products-by-openblas.md). The parts of ES's step and of PPO's update were timed beside other work and are not committed.
 """
 
 PROFILE = """
 ## Where the time goes
 
 A run of the first preset of each algorithm listed, sampled every millisecond of processor time: what the innermost of our functions was at. The last column is the share of the
-wall's time spent inside torch's operators, where it was measured.
+wall's time spent inside torch's operators, where it was measured; what PPO, ES and ARS compute in numpy is not in it.
 
 ![Shares of one training run by what is done](images/speed_profile.svg)
 
