@@ -59,7 +59,7 @@ Bounds are of this machine: one 256×256×256 product takes 0.43 ms on one threa
 - **PPO** is there in the median, while SB3's own rate moved between 2,260 and 3,400 steps a second within the row; the fastest repeat of ours over the fastest of theirs is 4.3, and 5.0 with the batched environment.
   An update of 0.48 ms has 0.24 ms of matrix products and 0.12 ms of tanh and its gradient.
 
-Not measured yet: MOPO's fitting and PETS's plan with two threads. PETS's plan has three repeats, ES ten. SAC, TD3 and DDPG on Pendulum with one thread are shown as they were measured before OpenBLAS made some of the
+Not measured yet: MOPO's fitting with two threads. PETS's plan with one thread has three repeats, ES ten. SAC, TD3 and DDPG on Pendulum with one thread are shown as they were measured before OpenBLAS made some of the
 [products](decisions/0007-products-by-openblas.md). The parts of ES's step and of PPO's update were timed beside other work and are not committed.
 """
 
