@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import shutil
 import struct
 from pathlib import Path
+from threading import Event, Timer
 
 import pytest
 
 from rl_training.errors import CheckpointError
+from rl_training.experiment import files
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.experiment.locate import latest_good_checkpoint, resolve_checkpoint, run_directory_of
 from rl_training.experiment.run import Run
@@ -47,6 +50,46 @@ def test_the_last_few_checkpoints_and_the_best_policy_are_kept(run: Run):
     assert best.algorithm_state["w"].tolist() == [9.0] * 4
     assert best.metadata == {"kind": "policy", "score": 9.0, "step": 9}
     assert best.buffer_state == best.trainer_state == {}
+
+
+def test_an_old_checkpoint_goes_only_when_the_new_name_is_on_the_disk(run: Run, monkeypatch: pytest.MonkeyPatch):
+    first = run.save_checkpoint(state(1), step=1, keep=1)
+    run.checkpoints()  # waits for what the disk has to do
+    seen: list[list[str]] = []
+
+    def watched(folder: Path) -> None:
+        seen.append(sorted(path.name for path in folder.glob("step_*")))
+
+    monkeypatch.setattr(files, "sync_directory", watched)
+    second = run.save_checkpoint(state(2), step=2, keep=1)
+    assert run.checkpoints() == [second]
+    assert seen == [[first.name, second.name]]
+
+
+def test_training_goes_on_while_the_disk_is_busy_and_the_next_save_waits(run: Run, monkeypatch: pytest.MonkeyPatch):
+    disk_is_free = Event()
+    monkeypatch.setattr(files, "sync_directory", lambda folder: disk_is_free.wait(60))
+    first = run.save_checkpoint(state(1), step=1, keep=1)  # returns although the disk has not finished
+    assert load_checkpoint(first).trainer_state == {"global_step": 1}
+    later = Timer(0.2, disk_is_free.set)
+    later.start()
+    run.save_checkpoint(state(2), step=2, keep=1)
+    assert disk_is_free.is_set()
+    later.join()
+
+
+def test_a_name_that_may_not_last_is_told_once_by_whoever_comes_next(run: Run, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as broken:
+
+        def failing(folder: Path) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        broken.setattr(files, "sync_directory", failing)
+        first = run.save_checkpoint(state(1), step=1, keep=1)
+        with pytest.raises(CheckpointError, match="may not last: Input/output error"):
+            run.save_checkpoint(state(2), step=2, keep=1)
+    assert run.checkpoints() == [first]  # nothing was removed, nothing half written
+    run.save_checkpoint(state(3), step=3, keep=1)
 
 
 def test_the_best_score_outlives_the_process_and_a_damaged_best_is_told(run: Run, caplog: pytest.LogCaptureFixture):

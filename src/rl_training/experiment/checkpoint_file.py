@@ -84,7 +84,7 @@ def why_unstorable(leaf: Leaf) -> str | None:
     return f"{leaf.ndim} dimensions; at most {MAX_DIMS} can be stored" if leaf.ndim > MAX_DIMS else None
 
 
-def write_file(path: Path, arrays: Mapping[str, Leaf], texts: Mapping[str, str]) -> None:
+def write_file(path: Path, arrays: Mapping[str, Leaf], texts: Mapping[str, str], *, sync_name: bool = True) -> None:
     """Put all of it into one file, in one step; without a second copy of any contiguous array in memory."""
     entries: dict[str, Entry] = {}
     begin = 0
@@ -100,7 +100,7 @@ def write_file(path: Path, arrays: Mapping[str, Leaf], texts: Mapping[str, str])
         raise CheckpointError(f"{path}: cannot be saved: its plain values take {len(header)} bytes; put long lists into arrays")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
+        with replacing(path, sync_name=sync_name) as file:
             write_all(file, header)
             for name in entries:
                 write_all(file, memory(arrays[name]))

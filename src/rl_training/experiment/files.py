@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
+from threading import Thread
 
 PARTIAL_SUFFIX = ".partial"
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[FileIO]:
-    """A file to write into that takes the place of `path` at the end, or vanishes if anything goes wrong before."""
+def replacing(path: Path, *, sync_name: bool = True) -> Iterator[FileIO]:
+    """A file to write into that takes the place of `path` at the end, or vanishes if anything goes wrong before.
+
+    Without `sync_name` a power failure may bring back what had the name before, until the caller syncs the directory.
+    """
     partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL_SUFFIX}")
     try:
         with FileIO(partial, "w") as file:
@@ -25,7 +29,8 @@ def replacing(path: Path) -> Iterator[FileIO]:
         with suppress(OSError):  # the first error is the one to tell
             partial.unlink()
         raise
-    sync_directory(path.parent)
+    if sync_name:
+        sync_directory(path.parent)
 
 
 def write_all(file: FileIO, data: bytes | memoryview) -> None:
@@ -45,6 +50,43 @@ def sync_directory(directory: Path) -> None:
             raise
     finally:
         os.close(handle)
+
+
+def settle(folder: Path, superseded: Iterable[Path]) -> None:
+    """Have the newest name last, and only then drop the old ones. Failing to remove a file is no reason to stop a run."""
+    sync_directory(folder)
+    for path in superseded:
+        with suppress(OSError):
+            path.unlink()
+
+
+class Errand:
+    """Work for the disk that a thread does while its owner goes on; one at a time, and what fails is told at the next."""
+
+    def __init__(self) -> None:
+        self._thread: Thread | None = None
+        self._error: Exception | None = None
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Wait for the one before, then begin."""
+        self.wait()
+        self._thread = Thread(target=self._do, args=(work,), name="rl_training errand")
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Until nothing is under way; raises what went wrong, once."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _do(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 (told by `wait`)
+            self._error = error
 
 
 def write_text(path: Path, text: str) -> None:

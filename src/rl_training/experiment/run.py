@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.experiment.checkpoint import CheckpointState, read_header, save_checkpoint
-from rl_training.experiment.files import PARTIAL_SUFFIX, reason, write_text
+from rl_training.experiment.files import PARTIAL_SUFFIX, Errand, reason, settle, write_text
 from rl_training.experiment.locate import step_files, step_of
 from rl_training.experiment.lock import RunLock
 from rl_training.experiment.metadata import append_resume, numeric_environment, read_metadata, run_metadata, write_metadata
@@ -57,6 +57,7 @@ class Run:
     ) -> None:
         self.directory = directory
         self._lock = lock
+        self._errand = Errand()
         self._logger = RunLogger(directory, sinks=sinks or (), tensorboard=sinks is None, config=config)
         self._environment = numeric_environment()
         # a run begun from another's checkpoint counts on from that history, but does not hold it
@@ -148,13 +149,16 @@ class Run:
         """Write the checkpoint of a step, then remove all but the last `keep`."""
         self._require_directory()
         self._logger.sync()  # the checkpoint knows how many lines there are: they must not be lost when it is not
-        path = save_checkpoint(self.directory / "checkpoints" / f"step_{step:09d}.safetensors", state)
-        self._tidy(step, max(keep, 1))
+        self._await_errand()
+        path = save_checkpoint(self.directory / "checkpoints" / f"step_{step:09d}.safetensors", state, sync_name=False)
+        superseded = self._superseded(step, max(keep, 1))
+        self._errand.start(lambda: settle(path.parent, superseded))
         return path
 
     def save_best(self, state: CheckpointState, *, score: float, step: int) -> Path:
         """Write the policy alone, to act with and not to resume from."""
         self._require_directory()
+        self._await_errand()
         metadata = {**state.metadata, "kind": "policy", "score": score, "step": step}
         policy = replace(state, buffer_state={}, trainer_state={}, metadata=metadata)
         path = save_checkpoint(self.directory / "checkpoints" / "best.safetensors", policy)
@@ -163,12 +167,16 @@ class Run:
 
     def checkpoints(self) -> list[Path]:
         """Newest first; the best policy is not among them."""
+        self._await_errand()
         return step_files(self.directory / "checkpoints")
 
     def close(self) -> None:
         """Write what waits and let others in; a second call does nothing."""
         try:
-            self._logger.close()
+            try:
+                self._await_errand()
+            finally:
+                self._logger.close()
         finally:
             self._lock.release()
 
@@ -184,20 +192,25 @@ class Run:
                 f"{self.directory}: nothing can be saved: the run directory was removed or replaced, or is closed"
             )
 
-    def _tidy(self, step: int, keep: int) -> None:
-        """Failing to remove a file is no reason to stop a run."""
+    def _await_errand(self) -> None:
+        try:
+            self._errand.wait()
+        except OSError as error:
+            raise CheckpointError(f"{self.directory}: a checkpoint's name may not last: {reason(error)}") from error
+
+    def _superseded(self, step: int, keep: int) -> list[Path]:
+        """What may go now that the checkpoint of `step` is there."""
         folder = self.directory / "checkpoints"
-        past = [path for path in self.checkpoints() if step_of(path) <= step]
-        for path in [path for path in self.checkpoints() if step_of(path) > step]:
+        files = step_files(folder)
+        for path in [path for path in files if step_of(path) > step]:
             # the run went on from an earlier checkpoint: these are of a future that did not happen, but may be dear to someone
             logger.warning("%s: is later than the checkpoint just saved; set aside with the ending %s", path, _ASIDE_SUFFIX)
             with suppress(OSError):
                 path.replace(path.with_name(path.name + _ASIDE_SUFFIX))
+        past = [path for path in files if step_of(path) <= step]
         aside = sorted(folder.glob(f"step_*{_ASIDE_SUFFIX}"), reverse=True)
         # we hold the lock, so whoever began a partial file is dead
-        for path in [*past[keep:], *aside[keep:], *folder.glob(f"*{PARTIAL_SUFFIX}")]:
-            with suppress(OSError):
-                path.unlink()
+        return [*past[keep:], *aside[keep:], *folder.glob(f"*{PARTIAL_SUFFIX}")]
 
 
 def _best_score(path: Path) -> float:
