@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from rl_training.models.crew import shared_map
 from rl_training.models.known_dynamics import TransitionFn
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
 
@@ -51,7 +53,7 @@ class ParticleReturns:
         reward_fn: TransitionFn | None = None,
         termination_fn: TransitionFn | None = None,
         generator: torch.Generator | None = None,
-        max_rows: int = 512,
+        max_rows: int = 1_024,
     ) -> None:
         self.members: MemberModel = model.simulator() if isinstance(model, MLPMOPOEnsembleModel) else AnyEnsemble(model)
         # every member has as many particles as the others
@@ -68,10 +70,13 @@ class ParticleReturns:
         orders = self._orders(horizon, plans.device)
         obs = self.obs.repeat_interleave(candidates, dim=0)
         flat = plans.flatten(0, 1)
-        values = [
-            self._returns(obs[i : i + self.max_plans], flat[i : i + self.max_plans], luck, orders)
-            for i in range(0, len(flat), self.max_plans)
-        ]
+
+        def returns(part: slice) -> Tensor:
+            return self._returns(obs[part], flat[part], luck, orders)
+
+        count = -(-len(flat) // self.max_plans)  # parts of one size, so that those who share them are done together
+        edges = [len(flat) * i // count for i in range(count + 1)]
+        values = shared_map(returns, [slice(*edge) for edge in pairwise(edges)], device=plans.device)
         return torch.cat(values).view(starts, candidates)
 
     def _returns(self, start: Tensor, plans: Tensor, luck: Tensor, orders: Tensor | None) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 
+from rl_training.models.crew import shared_map
 from rl_training.models.flat_mlp import FlatModule
 from rl_training.models.layout import Layer, MLPLayout, Tape, as_rows
 from rl_training.models.products import affine
@@ -182,7 +183,11 @@ class MLPMOPOEnsembleModel(FlatModule):
         noise = torch.randn(len(start), self.target_dim, dtype=start.dtype, device=start.device)
         everyone = Simulator(self, torch.arange(self.num_ensembles, device=start.device))
         inputs = (start, deeds, members, noise)
-        parts = [_drawn(everyone, *(x[i : i + CHUNK] for x in inputs)) for i in range(0, max(1, len(start)), CHUNK)]
+
+        def drawn(i: int) -> ImaginedTransition:
+            return _drawn(everyone, *(x[i : i + CHUNK] for x in inputs))
+
+        parts = shared_map(drawn, range(0, max(1, len(start)), CHUNK), device=start.device)
         columns = [torch.cat(column) for column in zip(*parts, strict=True)]
         return ImaginedTransition(*(column[0] for column in columns) if obs.dim() == 1 else columns)
 

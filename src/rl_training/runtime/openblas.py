@@ -32,18 +32,24 @@ class OpenBLAS(NamedTuple):
 @contextmanager
 def products_for(num_threads: int) -> Iterator[None]:
     """Choose who makes products while torch has so many threads; afterwards everything is as it was."""
-    library = openblas() if num_threads == 1 else None
+    library = openblas()
     if library is None:
-        with products_by_numpy(tiny=False, large=False):  # whoever asked before had one thread
+        with products_by_numpy(tiny=False, large=False):
             yield
         return
     threads = library.get_threads()
     library.set_threads(1)
+    alone = num_threads == 1
     try:
-        with products_by_numpy(tiny=True, large=is_amd()):
+        with products_by_numpy(tiny=alone, large=alone and large_by_numpy()):
             yield
     finally:
         library.set_threads(threads)
+
+
+def large_by_numpy() -> bool:
+    """Whether a thread that is alone with a large product has it made by numpy."""
+    return openblas() is not None and is_amd()
 
 
 @lru_cache(maxsize=1)

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 import torch
 
+from rl_training.models.crew import crew_of
 from rl_training.runtime.heap import keep_freed_memory
-from rl_training.runtime.openblas import products_for
+from rl_training.runtime.openblas import large_by_numpy, products_for
 
 
 @contextmanager
@@ -20,7 +21,7 @@ def torch_settings(num_threads: int) -> Iterator[None]:
     # Adam's moments decay into denormals, which this kind of processor handles tens of times slower
     torch.set_flush_denormal(True)
     try:
-        with products_for(num_threads):
+        with products_for(num_threads), crew_of(num_threads, large_by_numpy=large_by_numpy()):
             yield
     finally:
         torch.set_num_threads(before)

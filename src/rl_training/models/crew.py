@@ -1,0 +1,103 @@
+"""Threads that share work of many equal parts, such as the plans of a search: each takes whole parts.
+
+Torch's own threads meet after every operation, which suits few large ones. Parts that are long chains of small operations
+are done sooner by one thread each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+import torch
+
+from rl_training.models.blas import products_by_numpy
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+_Outcome = tuple[Any, BaseException | None]
+_Orders = SimpleQueue[Callable[[], Any] | None]
+
+
+class Crew:
+    """The caller and up to `size - 1` threads, which are begun when they are first needed and wait in between."""
+
+    def __init__(self, size: int, *, large_by_numpy: bool) -> None:
+        self.size, self._large_by_numpy = size, large_by_numpy
+        self._desks: list[tuple[_Orders, SimpleQueue[_Outcome]]] = []
+
+    def do(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+        """All at once, the first by the caller; there are at most `size` of them."""
+        while len(self._desks) < len(tasks) - 1:
+            self._desks.append((SimpleQueue(), SimpleQueue()))
+            Thread(target=_serve, args=self._desks[-1], name="rl_training crew", daemon=True).start()
+        desks = self._desks[: len(tasks) - 1]
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with products_by_numpy(tiny=False, large=self._large_by_numpy):
+                for (orders, _), task in zip(desks, tasks[1:], strict=True):
+                    orders.put(task)
+                # all of them are waited for even if one has failed: they read memory of the caller's
+                done = [_outcome_of(tasks[0]), *(outcomes.get() for _, outcomes in desks)]
+        finally:
+            torch.set_num_threads(before)
+        for _, error in done:
+            if error is not None:
+                raise error
+        return [result for result, _ in done]
+
+    def dismiss(self) -> None:
+        for orders, _ in self._desks:
+            orders.put(None)
+
+
+def _serve(orders: _Orders, outcomes: SimpleQueue[_Outcome]) -> None:
+    # each thread's own affair, all three
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    torch.set_grad_enabled(False)
+    while (task := orders.get()) is not None:
+        outcomes.put(_outcome_of(task))
+
+
+def _outcome_of(task: Callable[[], Any]) -> _Outcome:
+    try:
+        return task(), None
+    except BaseException as error:  # noqa: BLE001 (raised again by whoever gave the task)
+        return None, error
+
+
+_crews: list[Crew] = []  # the innermost of those asked for is at work
+
+
+@contextmanager
+def crew_of(size: int, *, large_by_numpy: bool) -> Iterator[None]:
+    """Have `shared_map` use so many threads; within it large products are numpy's where that is said to be faster."""
+    crew = Crew(size, large_by_numpy=large_by_numpy)
+    _crews.append(crew)
+    try:
+        yield
+    finally:
+        _crews.remove(crew)
+        crew.dismiss()
+
+
+def shared_map(function: Callable[[Item], Result], items: Sequence[Item], *, device: torch.device) -> list[Result]:
+    """The function's result for each item, in their order, where it computes on `device`.
+
+    It is called outside of autograd, in whichever thread, and does not call `shared_map` itself.
+    """
+    size = min(_crews[-1].size, len(items)) if _crews and device.type == "cpu" else 1
+    if size < 2:
+        return [function(item) for item in items]
+    shares = _crews[-1].do([partial(_each, function, items[i::size]) for i in range(size)])
+    return [shares[i % size][i // size] for i in range(len(items))]
+
+
+def _each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    return [function(item) for item in items]
