@@ -11,6 +11,7 @@ import torch
 
 from rl_training.algorithms.pets import PETS
 from rl_training.models.crew import crew_of, shared_map
+from rl_training.models.flat_mlp import FlatMLP
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
 from rl_training.runtime.torch_settings import torch_settings
 
@@ -105,3 +106,18 @@ def test_imagined_steps_are_the_same_to_the_bit_with_two_threads() -> None:
             found.append(model.imagine(obs, actions))
     for one, two in zip(*found, strict=True):
         assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_members_that_learn_one_by_one_learn_the_same(threads: int, layer_norm: bool) -> None:
+    critics = FlatMLP((5, 160, 160, 1), members=2, activation="relu", layer_norm=layer_norm)
+    x, wanted = torch.randn(300, 5), torch.randn(300, 1)
+    with torch_settings(1):
+        outputs, tape = critics.run(x)
+        critics.backward(tape, outputs - wanted)
+        expected = critics.gradient.clone()
+    critics.gradient.zero_()
+    with torch_settings(threads):
+        assert torch.equal(critics.learn(x, lambda own: own - wanted), outputs)
+    assert torch.equal(critics.gradient, expected)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 OBS, ACTION, BATCH = 3, 1, 256  # Pendulum-v1
+SIZES = {"Pendulum-v1": (3, 1), "HalfCheetah-v5": (17, 6)}
 ROLLED = 400  # rows of a rollout at a time
 
 
@@ -119,9 +120,34 @@ def forward_products(members: int, sizes: Sequence[int], rows: int = BATCH) -> l
     return [(members, rows, n_in, n_out) for n_in, n_out in pairwise(sizes)]
 
 
+def back_products(members: int, sizes: Sequence[int], rows: int = BATCH) -> list[tuple[int, int, int, int]]:
+    """From the gradient at the outputs to that at the inputs."""
+    return [(members, rows, n_out, n_in) for n_in, n_out in reversed(list(pairwise(sizes)))]
+
+
+def off_policy_products(name: str) -> list[tuple[int, int, int, int]]:
+    """Of one update of SAC, TD3, DDPG or CQL; what TD3 does at every other update is half as many rows of it at each."""
+    row = ROWS[name]
+    obs, action = SIZES[row.env_id]
+    hidden = row.settings["hidden_sizes"]
+    critic, critics = [obs + action, *hidden, 1], 1 if row.algo == "ddpg" else 2
+    stochastic = row.algo in ("sac", "cql")
+    actor = [obs, *hidden, 2 * action if stochastic else action]
+    share = BATCH // 2 if row.algo == "td3" else BATCH
+    samples = 3 * row.settings["num_cql_samples"] if row.algo == "cql" else 0
+    work = forward_products(1, actor) + forward_products(critics, critic)  # the target
+    work += learning_products(critics, critic, BATCH * (1 + samples))
+    work += forward_products(1, actor, 2 * BATCH) if samples else []
+    # the actor climbs the lowest critic, or the first: backwards each row passes through one of them
+    work += forward_products(critics if stochastic else 1, critic, share) + back_products(1, critic, share)
+    return work + learning_products(1, actor, share)
+
+
 def sgemm_bound(name: str) -> float:
     """What the row's number would be if nothing but the matrix products took time."""
     settings = ROWS[name].settings
+    if ROWS[name].algo in ("sac", "td3", "ddpg", "cql"):
+        return 1 / products(off_policy_products(name))
     if name == "pets_plan":
         rows = settings["candidates"] * settings["particles"] // settings["members"]
         step = products(forward_products(settings["members"], [OBS + ACTION, *settings["hidden"], 2 * (OBS + 1)], rows))

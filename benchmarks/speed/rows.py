@@ -77,7 +77,7 @@ def off_policy(
     return Row(
         name=name,
         title=f"{title}, 256×256, one update per step",
-        contestants={"ours": "ours.py", **peers},
+        contestants={"ours": "ours.py", **peers, "sgemm": "plain_torch.py"},
         measures=(Measure("rate", STEPS, goals=goals),),
         threads=threads,
         algo=algo,
@@ -85,6 +85,7 @@ def off_policy(
         skip=1_050,
         total=1_450,
         settings=OFF_POLICY,
+        note="'sgemm' is the matrix products of an update alone, without environment, losses or Adam.",
     )
 
 
@@ -176,13 +177,14 @@ UPDATES = (
     Row(
         name="cql",
         title="CQL, 10 sampled actions, 256×256",
-        contestants={"ours": "ours.py", "d3rlpy": "peer_d3rlpy.py"},
+        contestants={"ours": "ours.py", "d3rlpy": "peer_d3rlpy.py", "sgemm": "plain_torch.py"},
         measures=(Measure("rate", "updates/s", goals=(Goal("d3rlpy", 1.2), Goal("d3rlpy", 2.0, threads=2)), digits=1),),
         threads=(1, 2),
         algo="cql",
         skip=10,
         total=50,
         settings={"batch_size": 256, "hidden_sizes": [256, 256], "num_cql_samples": 10, **RANDOM_DATA},
+        note="'sgemm' is the matrix products of an update alone.",
     ),
     Row(
         name="mopo_model",

@@ -82,19 +82,22 @@ class CQL(SAC):
         actions = torch.cat([batch["actions"].unsqueeze(1), actions], dim=1)
         rows = batch["obs"].unsqueeze(1).expand(-1, actions.shape[1], -1)
         tensors = {"target_q_values": target, "sampled_logprobs": logprobs}
-        if self.explicit:
-            outputs, tape = self.model.critics.run(torch.cat([rows, actions], dim=-1).flatten(0, 1))
+
+        def with_values(outputs: Tensor) -> dict[str, Tensor]:
             q = outputs.view(len(outputs), *actions.shape[:2])
-            tensors |= {"q_values": q[..., 0], "sampled_q_values": q[..., 1:]}
-            losses = cql_loss(tensors, cql_alpha=weight)
-            d_q, d_sampled = cql_loss_gradient(tensors, cql_alpha=weight)
-            self.model.critics.backward(tape, torch.cat([d_q.unsqueeze(-1), d_sampled], dim=-1).view_as(outputs))
+            return tensors | {"q_values": q[..., 0], "sampled_q_values": q[..., 1:]}
+
+        def gradient_at(outputs: Tensor) -> Tensor:  # a critic's depends on its own values alone
+            d_q, d_sampled = cql_loss_gradient(with_values(outputs), cql_alpha=weight)
+            return torch.cat([d_q.unsqueeze(-1), d_sampled], dim=-1).view_as(outputs)
+
+        if self.explicit:
+            outputs = self.model.critics.learn(torch.cat([rows, actions], dim=-1).flatten(0, 1), gradient_at)
+            losses = cql_loss(with_values(outputs), cql_alpha=weight)
             self.critic_optimizer.step([self.model.critics.gradient])
         else:
-            flat = self.model.q_values(rows.flatten(0, 1), actions.flatten(0, 1))
-            q = flat.view(len(flat), *actions.shape[:2])
-            tensors |= {"q_values": q[..., 0], "sampled_q_values": q[..., 1:]}
-            losses = cql_loss(tensors, cql_alpha=weight)
+            values = self.model.q_values(rows.flatten(0, 1), actions.flatten(0, 1))
+            losses = cql_loss(with_values(values), cql_alpha=weight)
             self.critic_optimizer.descend(losses["cql_loss"], self.critic_parameters)
         polyak_update(self.critic_parameters, self.target_parameters, self.tau)
         self._update_weight(losses["cql_penalty"].detach())

@@ -5,11 +5,12 @@ Adam, Polyak averaging, gradient clipping and evolution then act on one tensor, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from rl_training.models.crew import shared_map
 from rl_training.models.layout import Layer, MLPLayout, Tape, as_rows
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import EnvSpec
@@ -101,6 +102,21 @@ class FlatMLP(FlatModule):
 
     def backward(self, tape: Tape, gradient: Tensor) -> None:
         self.layout.backward(self.layers("net"), self.gradient_layers("net"), tape, gradient)
+
+    def learn(self, x: Tensor, gradient_at: Callable[[Tensor], Tensor]) -> Tensor:
+        """Each member forwards and, from the gradient at its outputs (1, batch, out), backwards; returns all outputs.
+
+        A member has only its own activations in the cache, and several threads take a member each.
+        """
+        layers, gradients = self.layers("net"), self.gradient_layers("net")
+
+        def one(member: int) -> Tensor:
+            own, into = (self.layout.select(parts, slice(member, member + 1)) for parts in (layers, gradients))
+            outputs, tape = self.layout.run(own, x)
+            self.layout.backward(own, into, tape, gradient_at(outputs))
+            return outputs
+
+        return torch.cat(shared_map(one, range(len(layers[0].weight)), device=x.device))
 
     def input_gradient(self, tape: Tape, gradient: Tensor, *, start: int = 0) -> Tensor:
         return self.layout.input_gradient(self.layers("net"), tape, gradient, start=start)

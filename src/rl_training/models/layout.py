@@ -214,8 +214,8 @@ class MLPLayout:
         return through
 
     @staticmethod
-    def select(layers: Sequence[Layer], members: Tensor | int) -> list[Layer]:
-        """The layers of some of the members, as copies; of a single one, as views of a network of its own."""
+    def select(layers: Sequence[Layer], members: Tensor | int | slice) -> list[Layer]:
+        """The layers of some of the members, as copies; of a slice, as views; of one, as views of a network of its own."""
         return [Layer(*(None if part is None else part[members] for part in layer)) for layer in layers]  # type: ignore[arg-type]
 
     def _spread(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
