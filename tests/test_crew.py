@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from threading import Barrier, active_count, current_thread
+from queue import SimpleQueue
+from threading import Barrier, active_count, current_thread, main_thread
 from threading import enumerate as enumerate_threads
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from rl_training.algorithms.pets import PETS
+from rl_training.models import crew
 from rl_training.models.crew import crew_of, shared_map
 from rl_training.models.flat_mlp import FlatMLP
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
@@ -71,6 +74,24 @@ def test_what_goes_wrong_is_raised_when_all_are_done_and_the_crew_goes_on(broken
             shared_map(work, range(2), device=CPU)
         assert finished == [1 - broken]
         assert shared_map(lambda i: i, range(4), device=CPU) == [0, 1, 2, 3]
+
+
+def test_who_is_interrupted_while_it_waits_leaves_nothing_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    with crew_of(2, large_by_numpy=False):
+        with monkeypatch.context() as patched:
+            patched.setattr(crew, "SimpleQueue", Interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                shared_map(lambda i: f"old {i}", range(2), device=CPU)
+        assert shared_map(lambda i: f"new {i}", range(2), device=CPU) == ["new 0", "new 1"]
+
+
+class Interrupted(SimpleQueue):
+    """Somebody presses Ctrl-C while the caller waits for its crew; the crew is not disturbed by it."""
+
+    def get(self, *arguments: Any, **options: Any) -> Any:
+        if current_thread() is main_thread():
+            raise KeyboardInterrupt
+        return super().get(*arguments, **options)
 
 
 def test_threads_are_begun_when_needed_and_leave_at_the_end() -> None:

@@ -20,7 +20,7 @@ from rl_training.models.blas import products_by_numpy
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _Outcome = tuple[Any, BaseException | None]
-_Orders = SimpleQueue[Callable[[], Any] | None]
+_Order = tuple[Callable[[], Any], SimpleQueue[_Outcome]]
 
 
 class Crew:
@@ -28,22 +28,23 @@ class Crew:
 
     def __init__(self, size: int, *, large_by_numpy: bool) -> None:
         self.size, self._large_by_numpy = size, large_by_numpy
-        self._desks: list[tuple[_Orders, SimpleQueue[_Outcome]]] = []
+        self._desks: list[SimpleQueue[_Order | None]] = []
 
     def do(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
         """All at once, the first by the caller; there are at most `size` of them."""
         while len(self._desks) < len(tasks) - 1:
-            self._desks.append((SimpleQueue(), SimpleQueue()))
-            Thread(target=_serve, args=self._desks[-1], name="rl_training crew", daemon=True).start()
-        desks = self._desks[: len(tasks) - 1]
+            self._desks.append(SimpleQueue())
+            Thread(target=_serve, args=self._desks[-1:], name="rl_training crew", daemon=True).start()
+        # queues of this call: who is interrupted while it waits leaves nothing behind for the next
+        replies: list[SimpleQueue[_Outcome]] = [SimpleQueue() for _ in tasks[1:]]
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
             with products_by_numpy(tiny=False, large=self._large_by_numpy):
-                for (orders, _), task in zip(desks, tasks[1:], strict=True):
-                    orders.put(task)
+                for desk, order in zip(self._desks, zip(tasks[1:], replies, strict=True), strict=False):
+                    desk.put(order)
                 # all of them are waited for even if one has failed: they read memory of the caller's
-                done = [_outcome_of(tasks[0]), *(outcomes.get() for _, outcomes in desks)]
+                done = [_outcome_of(tasks[0]), *(reply.get() for reply in replies)]
         finally:
             torch.set_num_threads(before)
         for _, error in done:
@@ -52,17 +53,18 @@ class Crew:
         return [result for result, _ in done]
 
     def dismiss(self) -> None:
-        for orders, _ in self._desks:
-            orders.put(None)
+        for desk in self._desks:
+            desk.put(None)
 
 
-def _serve(orders: _Orders, outcomes: SimpleQueue[_Outcome]) -> None:
+def _serve(desk: SimpleQueue[_Order | None]) -> None:
     # each thread's own affair, all three
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     torch.set_grad_enabled(False)
-    while (task := orders.get()) is not None:
-        outcomes.put(_outcome_of(task))
+    while (order := desk.get()) is not None:
+        task, reply = order
+        reply.put(_outcome_of(task))
 
 
 def _outcome_of(task: Callable[[], Any]) -> _Outcome:
