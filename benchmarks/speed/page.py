@@ -34,12 +34,14 @@ This library beside others on the same work: same task, same networks, same batc
 stock environments unless it says otherwise. Ours is measured through the public API with its logging and checkpoints on (`train_<algo>`, `predict`, the command line),
 theirs through `model.learn` and its like with nothing logged; neither evaluates meanwhile. Each repeat runs all programs one after the other, and a ratio is taken
 within the repeat: the machine is shared, so rates wander and ratios do so less. A ratio says how many times better ours is: more steps, or less time.
-Rows marked *cpu* are timed by the processor time of each program, because other work ran beside them on the two cores (and took its share of the caches); the
-others by the clock on the wall. ✓ and ✗ say whether what the project asked for was reached in this measurement.
+✓ and ✗ say whether what the project asked for was reached in this measurement.{clocks}
 
 | work | threads | measured | ours | others | ratio: median (range) | asked | |
 |---|---|---|---|---|---|---|---|
 """
+
+CLOCKS = """ Rows marked *cpu* are timed by the processor time of each program, because other work
+ran beside them on the two cores (and took its share of the caches); the others by the clock on the wall."""
 
 NOT_REACHED = """
 ## What was not reached, and why
@@ -157,7 +159,8 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 def made() -> dict[Path, str]:
     """Every file this page consists of."""
     records = results()
-    text = HEAD + "".join(line for record in records for line in lines_of(record))
+    by_processor = any(record["clock"] == "processor" for record in records)
+    text = HEAD.format(clocks=CLOCKS if by_processor else "") + "".join(line for record in records for line in lines_of(record))
     notes = [f"- {record['title']}: {record['note']}" for record in records if record["note"] and record["threads"] == 1]
     text += "\n" + "\n".join(notes) + "\n"
     text += NOT_REACHED
@@ -175,7 +178,9 @@ def made() -> dict[Path, str]:
             [c["title"], ", ".join(f"{x:,}: {y:,.0f}" for x, y in c["points"]), f"{c['exponent']:.2f}"]
             for c in scaling["curves"]
         ]
-        text += SCALING.format(table=table(["what", "size: µs", "grows as size to the power of"], rows))
+        text += SCALING.format(
+            table=table(["what", "size: µs", "between the last two sizes it grows as size to the power of"], rows)
+        )
         files[DOCS / "images" / "speed_scaling.svg"] = curves(scaling["curves"])
     if memory := extra("memory"):
         rows = [[name, f"{entry['buffer_mb']:,.0f}", f"{entry['peak_mb']:,.0f}"] for name, entry in memory["presets"].items()]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import platform
 import statistics
 import time
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from run import cpu_model, library_versions
 
 from rl_training.algorithms import PETS, RLPD, SAC
 from rl_training.data.replay_buffer import ReplayBuffer
@@ -20,6 +24,7 @@ from rl_training.envs.pool import EnvPool
 from rl_training.envs.source import EnvSource
 from rl_training.models import MLPARSModel, MLPMOPOEnsembleModel, MLPSACModel
 from rl_training.runtime.population import Generation, PopulationEvaluator
+from rl_training.runtime.torch_settings import torch_settings
 
 HERE = Path(__file__).resolve().parent
 
@@ -108,19 +113,24 @@ CURVES: tuple[tuple[str, str, Callable[[int], float], tuple[int, ...]], ...] = (
 )
 
 
+def curve(title: str, axis: str, function: Callable[[int], float], sizes: tuple[int, ...]) -> dict[str, Any]:
+    points = [(size, float(f"{function(size):.4g}")) for size in sizes]
+    (x0, y0), (x1, y1) = points[-2], points[-1]
+    # of the last stretch: what small sizes cost is mostly the call itself
+    exponent = math.log(y1 / y0) / math.log(x1 / x0)
+    return {"title": title, "axis": axis, "points": points, "exponent": round(exponent, 3)}
+
+
 def main() -> None:
-    torch.set_num_threads(1)
-    torch.set_flush_denormal(True)
     torch.manual_seed(0)
     found = []
-    for title, axis, function, sizes in CURVES:
-        points = [(size, float(f"{function(size):.4g}")) for size in sizes]
-        (x0, y0), (x1, y1) = points[-2], points[-1]
-        # of the last stretch: what small sizes cost is mostly the call itself
-        exponent = math.log(y1 / y0) / math.log(x1 / x0)
-        found.append({"title": title, "axis": axis, "points": points, "exponent": round(exponent, 3)})
-        print(found[-1], flush=True)
-    (HERE / "results" / "scaling.json").write_text(json.dumps({"curves": found}, indent=1) + "\n")
+    with torch_settings(1):  # as every run has them
+        for entry in CURVES:
+            found.append(curve(*entry))
+            print(found[-1], flush=True)
+    machine = {"cpu": cpu_model(), "cores": os.cpu_count(), "system": platform.system()}
+    record = {"curves": found, "versions": library_versions(), "machine": machine, "date": f"{datetime.now(timezone.utc):%F}"}
+    (HERE / "results" / "scaling.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":
