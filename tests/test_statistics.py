@@ -137,6 +137,16 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says(confidence, lea
 # probability of improvement
 
 
+@pytest.mark.parametrize(("seeds", "covered"), [(3, 0.74), (5, 0.89), (10, 0.93)])
+def test_with_few_seeds_the_interval_is_as_much_too_narrow_as_the_docs_say(seeds, covered):
+    rng = np.random.default_rng(0)
+    hits = []
+    for _ in range(1_500):
+        low, high = stratified_bootstrap_interval([rng.standard_normal(seeds)], num_resamples=400, rng=rng)
+        hits.append(low <= 0 <= high)
+    assert np.mean(hits) == pytest.approx(covered, abs=0.035)
+
+
 def test_ties_count_half():
     assert probability_of_improvement([3.0, 2.0], [1.0, 2.0]) == 3.5 / 4
     assert probability_of_improvement([1.0, 2.0, 3.0], [2.0, 2.0]) == 0.5
