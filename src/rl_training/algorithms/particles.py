@@ -55,7 +55,8 @@ class ParticleReturns:
         generator: torch.Generator | None = None,
         max_rows: int = 1_024,
     ) -> None:
-        self.members: MemberModel = model.simulator() if isinstance(model, MLPMOPOEnsembleModel) else AnyEnsemble(model)
+        self.ours = isinstance(model, MLPMOPOEnsembleModel)
+        self.members: MemberModel = model.simulator() if self.ours else AnyEnsemble(model)
         # every member has as many particles as the others
         self.particles = -(-num_particles // self.members.num_members) * self.members.num_members
         self.obs, self.ts1, self.generator = obs, ts1, generator
@@ -76,7 +77,9 @@ class ParticleReturns:
 
         count = -(-len(flat) // self.max_plans)  # parts of one size, so that those who share them are done together
         edges = [len(flat) * i // count for i in range(count + 1)]
-        values = shared_map(returns, [slice(*edge) for edge in pairwise(edges)], device=plans.device)
+        parts = [slice(*edge) for edge in pairwise(edges)]
+        # nobody has said that another's model can be called by two threads at once
+        values = shared_map(returns, parts, device=plans.device) if self.ours else [returns(part) for part in parts]
         return torch.cat(values).view(starts, candidates)
 
     def _returns(self, start: Tensor, plans: Tensor, luck: Tensor, orders: Tensor | None) -> Tensor:
