@@ -61,7 +61,7 @@ OpenBLAS is faster there; it wanders as the machine does.
   repeats on one thread, and from 2.2 to 3.1 on two, and with it the ratio.
 - **MOPO's rollouts** with networks of 4×200 would make 35,000 transitions a second if they were nothing but matrix products; with the preset's networks they make more than the 100,000 asked for.
 - **ES, batched**: 321,000 steps a second are 200 µs for a step of 64 policies; the five repeats lie between 267,000 and 355,000, those of EvoTorch, on a stock environment, between 7,900 and 9,200, and the ratios between 32 and 43.
-  Ten repeats with the code before, which had each checkpoint's disk work within the step, gave 37.2. Of the fastest repeat's 180 µs acting takes about 74 (29 of them products: 1.1 MB of weights are read, more than the second-level cache holds), the
+  Ten repeats with the code before (in this file's history), which had each checkpoint's disk work within the step, gave 37.2. Of the fastest repeat's 180 µs acting takes about 74 (29 of them products: 1.1 MB of weights are read, more than the second-level cache holds), the
   environment 25, the loop 35, and the rest is what a generation costs beside its steps: noise, learning, log and checkpoint.
 - **PPO** is there in the median, while SB3's own rate moved between 2,260 and 3,400 steps a second within the row; the fastest repeat of ours over the fastest of theirs is 4.3, and 5.0 with the batched environment.
   An update of 0.48 ms has 0.24 ms of matrix products and 0.12 ms of tanh and its gradient.
