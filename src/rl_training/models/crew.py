@@ -7,11 +7,10 @@ are done sooner by one thread each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
-from queue import SimpleQueue
-from threading import Thread
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -19,8 +18,6 @@ from rl_training.models.blas import products_by_numpy
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-_Outcome = tuple[Any, BaseException | None]
-_Order = tuple[Callable[[], Any], SimpleQueue[_Outcome]]
 
 
 class Crew:
@@ -28,50 +25,32 @@ class Crew:
 
     def __init__(self, size: int, *, large_by_numpy: bool) -> None:
         self.size, self._large_by_numpy = size, large_by_numpy
-        self._desks: list[SimpleQueue[_Order | None]] = []
+        self._helpers = ThreadPoolExecutor(max(1, size - 1), thread_name_prefix="rl_training crew", initializer=_keep_to_itself)
 
     def do(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
         """All at once, the first by the caller; there are at most `size` of them."""
-        while len(self._desks) < len(tasks) - 1:
-            self._desks.append(SimpleQueue())
-            Thread(target=_serve, args=self._desks[-1:], name="rl_training crew", daemon=True).start()
-        # queues of this call: who is interrupted while it waits leaves nothing behind for the next
-        replies: list[SimpleQueue[_Outcome]] = [SimpleQueue() for _ in tasks[1:]]
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
             with products_by_numpy(tiny=False, large=self._large_by_numpy):
-                for desk, order in zip(self._desks, zip(tasks[1:], replies, strict=True), strict=False):
-                    desk.put(order)
-                # all of them are waited for even if one has failed: they read memory of the caller's
-                done = [_outcome_of(tasks[0]), *(reply.get() for reply in replies)]
+                others = [self._helpers.submit(task) for task in tasks[1:]]
+                try:
+                    first = tasks[0]()
+                finally:
+                    wait(others)  # even if one has failed: they read memory of the caller's
+                return [first, *(other.result() for other in others)]
         finally:
             torch.set_num_threads(before)
-        for _, error in done:
-            if error is not None:
-                raise error
-        return [result for result, _ in done]
 
     def dismiss(self) -> None:
-        for desk in self._desks:
-            desk.put(None)
+        self._helpers.shutdown(wait=False)
 
 
-def _serve(desk: SimpleQueue[_Order | None]) -> None:
-    # each thread's own affair, all three
+def _keep_to_itself() -> None:
+    """What is each thread's own affair, all three."""
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     torch.set_grad_enabled(False)
-    while (order := desk.get()) is not None:
-        task, reply = order
-        reply.put(_outcome_of(task))
-
-
-def _outcome_of(task: Callable[[], Any]) -> _Outcome:
-    try:
-        return task(), None
-    except BaseException as error:  # noqa: BLE001 (raised again by whoever gave the task)
-        return None, error
 
 
 _crews: list[Crew] = []  # the innermost of those asked for is at work

@@ -37,7 +37,7 @@ class NormTape(NamedTuple):
     rstd: Tensor
 
     def of_rows(self, member: int, rows: Tensor) -> NormTape:
-        return NormTape(*(part[member, rows] for part in self))
+        return NormTape(*(part[member].index_select(0, rows) for part in self))
 
 
 class LayerTape(NamedTuple):
@@ -50,9 +50,9 @@ class LayerTape(NamedTuple):
 
     def of_rows(self, member: int, rows: Tensor) -> LayerTape:
         """What is kept of some rows of one member, but for the inputs, which the gradient at inputs does not ask for."""
-        pre_activation = None if self.pre_activation is None else self.pre_activation[member, rows]
+        pre_activation = None if self.pre_activation is None else self.pre_activation[member].index_select(0, rows)
         norm = None if self.norm is None else self.norm.of_rows(member, rows)
-        return LayerTape(self.inputs, norm, pre_activation, self.output[member, rows])
+        return LayerTape(self.inputs, norm, pre_activation, self.output[member].index_select(0, rows))
 
 
 Tape = list[LayerTape]
