@@ -23,6 +23,7 @@ PLANNERS: dict[str, dict[str, int]] = {
     "horizon 40": {"horizon": 40},
     "horizon 50": {"horizon": 50},
     "200 candidates, 5 iterations": {"candidates": 200, "iterations": 5, "topk": 20},
+    "horizon 50, 200 candidates, 5 iterations": {"horizon": 50, "candidates": 200, "iterations": 5, "topk": 20},
 }
 
 
