@@ -17,6 +17,7 @@ sys.path[:0] = [str(ROOT / "src"), str(HERE)]
 
 from contests import CONTESTS  # noqa: E402
 
+from rl_training.cli import load_config  # noqa: E402
 from rl_training.experiment.result_tables import markdown_table  # noqa: E402
 from rl_training.experiment.statistics import (  # noqa: E402
     interquartile_mean,
@@ -69,6 +70,12 @@ def taken(runs: list[dict[str, float]]) -> str:
     return f"{wall:.1f} ({cpu:.1f})"
 
 
+def own_steps(record: dict[str, Any]) -> str:
+    """A word where a contest is not as long as the preset itself would train."""
+    own = load_config(CONTESTS[record["contest"]].preset).total_timesteps
+    return "" if own == record["steps"] else f" Our preset would train for {own:,} steps."
+
+
 def page() -> str:
     found = [HERE / "results" / f"{name}.json" for name in CONTESTS]
     records = [json.loads(path.read_text()) for path in found if path.exists()]
@@ -80,7 +87,8 @@ def page() -> str:
         episodes=50,
         table=markdown_table(header, [row(record) for record in records]),
         notes="\n".join(
-            f"- {CONTESTS[record['contest']].preset}: {record['peer']} has {record['note']}." for record in records
+            f"- {CONTESTS[record['contest']].preset}: {record['peer']} has {record['note']}.{own_steps(record)}"
+            for record in records
         ),
         missing=f"\nNot contested yet: {', '.join(missing)}.\n" if missing else "",
         dates=", ".join(sorted({record["date"] for record in records})),
