@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 import shutil
 import struct
 from pathlib import Path
 from threading import Event, Timer
 
 import pytest
+import torch
 
 from rl_training.errors import CheckpointError
 from rl_training.experiment import files
-from rl_training.experiment.checkpoint import load_checkpoint
+from rl_training.experiment.checkpoint import CheckpointState, load_checkpoint
 from rl_training.experiment.locate import latest_good_checkpoint, resolve_checkpoint, run_directory_of
 from rl_training.experiment.run import Run
 from run_helpers import Config, state
@@ -66,30 +68,73 @@ def test_an_old_checkpoint_goes_only_when_the_new_name_is_on_the_disk(run: Run, 
     assert seen == [[first.name, second.name]]
 
 
-def test_training_goes_on_while_the_disk_is_busy_and_the_next_save_waits(run: Run, monkeypatch: pytest.MonkeyPatch):
-    disk_is_free = Event()
-    monkeypatch.setattr(files, "sync_directory", lambda folder: disk_is_free.wait(60))
-    first = run.save_checkpoint(state(1), step=1, keep=1)  # returns although the disk has not finished
-    assert load_checkpoint(first).trainer_state == {"global_step": 1}
+def test_training_goes_on_while_the_disk_is_busy_and_whoever_needs_the_file_waits(run: Run, monkeypatch: pytest.MonkeyPatch):
+    disk_is_free, fsync = Event(), os.fsync
+    monkeypatch.setattr(files.os, "fsync", lambda handle: (disk_is_free.wait(60), fsync(handle))[1])
+    folder = run.directory / "checkpoints"
+    values = {"weights": torch.zeros(3)}
+    first = run.save_checkpoint(CheckpointState(algorithm_state=values), step=1, keep=1, wait=False)
+    assert [path.suffix for path in folder.iterdir()] == [".partial"]  # no name points to what is not on the disk
+    values["weights"].fill_(1.0)  # training goes on; what was saved stays as it was
     later = Timer(0.2, disk_is_free.set)
     later.start()
-    run.save_checkpoint(state(2), step=2, keep=1)
+    assert run.checkpoints() == [first]
     assert disk_is_free.is_set()
+    assert load_checkpoint(first).algorithm_state["weights"].tolist() == [0.0, 0.0, 0.0]
     later.join()
 
 
-def test_a_name_that_may_not_last_is_told_once_by_whoever_comes_next(run: Run, monkeypatch: pytest.MonkeyPatch):
+def test_a_save_waits_for_the_one_before_and_the_end_for_the_last(run: Run, monkeypatch: pytest.MonkeyPatch):
+    disk_is_free = Event()
+    monkeypatch.setattr(files, "sync_directory", lambda folder: disk_is_free.wait(60))
+    run.save_checkpoint(state(1), step=1, keep=1, wait=False)
+    later = Timer(0.2, disk_is_free.set)
+    later.start()
+    last = run.save_checkpoint(state(2), step=2, keep=1, wait=False)
+    assert disk_is_free.is_set()
+    later.join()
+    run.close()
+    assert [path.name for path in last.parent.iterdir()] == [last.name]
+
+
+def test_history_is_on_the_disk_before_the_checkpoint_that_counts_it_has_a_name(run: Run, monkeypatch: pytest.MonkeyPatch):
+    synced, fsync, folder = [], os.fsync, run.directory / "checkpoints"
+
+    def watching(handle: int) -> None:
+        name = Path(f"/proc/self/fd/{handle}").readlink().name if Path("/proc/self/fd").exists() else "?"
+        synced.append((name, [path.suffix for path in folder.iterdir()]))
+        fsync(handle)
+
+    run.log({"loss": 1.0}, step=1)
+    monkeypatch.setattr(files.os, "fsync", watching)
+    run.save_checkpoint(state(1), step=1, keep=1)
+    before = [name for name, suffixes in synced if suffixes == [".partial"]]
+    assert len(before) == 2
+    assert before == ["?", "?"] or before[1] == "metrics.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [("sync_directory", "may not last: Input/output error"), ("os.fsync", "not be written: Input/output error")],
+)
+def test_what_goes_wrong_in_the_thread_is_told_once_by_whoever_comes_next(
+    run: Run, part: str, words: str, monkeypatch: pytest.MonkeyPatch
+):
     with monkeypatch.context() as broken:
 
-        def failing(folder: Path) -> None:
+        def failing(_: object) -> None:
             raise OSError(errno.EIO, "Input/output error")
 
-        broken.setattr(files, "sync_directory", failing)
-        first = run.save_checkpoint(state(1), step=1, keep=1)
-        with pytest.raises(CheckpointError, match="may not last: Input/output error"):
+        run.save_checkpoint(state(0), step=0, keep=1)
+        broken.setattr(f"rl_training.experiment.files.{part}", failing)
+        run.save_checkpoint(state(1), step=1, keep=1, wait=False)
+        with pytest.raises(CheckpointError, match=words):
             run.save_checkpoint(state(2), step=2, keep=1)
-    assert run.checkpoints() == [first]  # nothing was removed, nothing half written
-    run.save_checkpoint(state(3), step=3, keep=1)
+    # nothing was removed, nothing half written
+    assert [path.name for path in (run.directory / "checkpoints").iterdir() if path.suffix == ".partial"] == []
+    assert load_checkpoint(run.checkpoints()[-1]).trainer_state == {"global_step": 0}
+    last = run.save_checkpoint(state(3), step=3, keep=1)
+    assert run.checkpoints() == [last]
 
 
 def test_the_best_score_outlives_the_process_and_a_damaged_best_is_told(run: Run, caplog: pytest.LogCaptureFixture):

@@ -20,8 +20,9 @@ from urllib.parse import quote
 import numpy as np
 
 from rl_training.errors import CheckpointError, ConfigError, MisfitError, RLTrainingError, did_you_mean
-from rl_training.experiment.checkpoint_file import FORMAT_VERSION, Leaf, is_tensor, why_unstorable, write_file
+from rl_training.experiment.checkpoint_file import FORMAT_VERSION, Leaf, begin_file, finish_file, is_tensor, why_unstorable
 from rl_training.experiment.checkpoint_reader import CheckpointFile
+from rl_training.experiment.files import Replacement, sync_directory
 from rl_training.types import State
 
 STATE_PARTS = ("algorithm_state", "buffer_state", "trainer_state")
@@ -50,16 +51,19 @@ class CheckpointHeader:
     format_version: int
 
 
-def save_checkpoint(path: str | Path, state: CheckpointState, *, sync_name: bool = True) -> Path:
-    """Write it whole or not at all; equal states give equal bytes. A file that was there before stays until the end.
-
-    Without `sync_name` the caller sees to it that the new file's name lasts through a power failure.
-    """
+def save_checkpoint(path: str | Path, state: CheckpointState) -> Path:
+    """Write it whole or not at all; equal states give equal bytes. A file that was there before stays until the end."""
     path = Path(path)
+    finish_file(begin_checkpoint(path, state))
+    sync_directory(path.parent)
+    return path
+
+
+def begin_checkpoint(path: Path, state: CheckpointState) -> Replacement:
+    """The state written down, so that it may change again; `finish_file` does what is left for the disk to do."""
     encoder = _Encoder(path)
     texts = {part: encoder.text(getattr(state, part), part) for part in (*STATE_PARTS, *PLAIN_PARTS)}
-    write_file(path, encoder.arrays, texts, sync_name=sync_name)
-    return path
+    return begin_file(path, encoder.arrays, texts)
 
 
 def load_checkpoint(path: str | Path, *, parts: Iterable[str] | None = None) -> CheckpointState:

@@ -15,7 +15,8 @@ import json
 import math
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from rl_training.errors import CheckpointError
-from rl_training.experiment.files import reason, replacing, write_all
+from rl_training.experiment.files import Replacement, reason, write_all
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,8 +85,8 @@ def why_unstorable(leaf: Leaf) -> str | None:
     return f"{leaf.ndim} dimensions; at most {MAX_DIMS} can be stored" if leaf.ndim > MAX_DIMS else None
 
 
-def write_file(path: Path, arrays: Mapping[str, Leaf], texts: Mapping[str, str], *, sync_name: bool = True) -> None:
-    """Put all of it into one file, in one step; without a second copy of any contiguous array in memory."""
+def begin_file(path: Path, arrays: Mapping[str, Leaf], texts: Mapping[str, str]) -> Replacement:
+    """All of it written beside `path`, not yet in its place; without a second copy of any contiguous array in memory."""
     entries: dict[str, Entry] = {}
     begin = 0
     codes = {name: _CODES[dtype_name(leaf)] for name, leaf in arrays.items()}
@@ -98,12 +99,28 @@ def write_file(path: Path, arrays: Mapping[str, Leaf], texts: Mapping[str, str],
     header = _sealed_header(entries, {**texts, "checksums": json.dumps(checksums, separators=(",", ":"))})
     if len(header) > MAX_HEADER:
         raise CheckpointError(f"{path}: cannot be saved: its plain values take {len(header)} bytes; put long lists into arrays")
-    try:
+    with _told_of(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path, sync_name=sync_name) as file:
-            write_all(file, header)
+        with Replacement(path) as replacement:
+            write_all(replacement.file, header)
             for name in entries:
-                write_all(file, memory(arrays[name]))
+                write_all(replacement.file, memory(arrays[name]))
+    return replacement
+
+
+def finish_file(replacement: Replacement, *, before: Callable[[], None] | None = None) -> None:
+    """Put it in its place, once it and what `before` sees to are on the disk. The name lasts when the folder is synced."""
+    with _told_of(replacement.path), replacement:
+        replacement.sync()
+        if before is not None:
+            before()
+        replacement.take_place()
+
+
+@contextmanager
+def _told_of(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise CheckpointError(f"{path}: the checkpoint could not be written: {reason(error)}") from error
 

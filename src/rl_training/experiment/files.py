@@ -9,28 +9,47 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from threading import Thread
+from types import TracebackType
 
 PARTIAL_SUFFIX = ".partial"
 
 
-@contextmanager
-def replacing(path: Path, *, sync_name: bool = True) -> Iterator[FileIO]:
-    """A file to write into that takes the place of `path` at the end, or vanishes if anything goes wrong before.
+class Replacement:
+    """A file written beside `path` that takes its place when it is told to."""
 
-    Without `sync_name` a power failure may bring back what had the name before, until the caller syncs the directory.
-    """
-    partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL_SUFFIX}")
-    try:
-        with FileIO(partial, "w") as file:
-            yield file
-            os.fsync(file.fileno())  # the bytes are on the disk before the name points to them
-        partial.replace(path)
-    except BaseException:  # a Ctrl-C leaves no rubbish behind either
-        with suppress(OSError):  # the first error is the one to tell
-            partial.unlink()
-        raise
-    if sync_name:
-        sync_directory(path.parent)
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL_SUFFIX}")
+        self.file = FileIO(self._partial, "w")
+
+    def sync(self) -> None:
+        """Have the bytes on the disk: they must be there before the name points to them."""
+        os.fsync(self.file.fileno())
+
+    def take_place(self) -> None:
+        """A power failure may still bring back what had the name before, until the directory is synced too."""
+        self.file.close()
+        self._partial.replace(self.path)
+
+    def __enter__(self) -> Replacement:
+        """For any part of the work on it: if that fails, or a Ctrl-C comes, no rubbish is left behind."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is not None:
+            self.file.close()
+            with suppress(OSError):  # the first error is the one to tell
+                self._partial.unlink()
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[FileIO]:
+    """A file to write into that takes the place of `path` at the end, or vanishes if anything goes wrong before."""
+    with Replacement(path) as replacement:
+        yield replacement.file
+        replacement.sync()
+        replacement.take_place()
+    sync_directory(path.parent)
 
 
 def write_all(file: FileIO, data: bytes | memoryview) -> None:

@@ -16,8 +16,9 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
-from rl_training.experiment.checkpoint import CheckpointState, read_header, save_checkpoint
-from rl_training.experiment.files import PARTIAL_SUFFIX, Errand, reason, settle, write_text
+from rl_training.experiment.checkpoint import CheckpointState, begin_checkpoint, read_header, save_checkpoint
+from rl_training.experiment.checkpoint_file import finish_file
+from rl_training.experiment.files import PARTIAL_SUFFIX, Errand, Replacement, reason, settle, write_text
 from rl_training.experiment.locate import step_files, step_of
 from rl_training.experiment.lock import RunLock
 from rl_training.experiment.metadata import append_resume, numeric_environment, read_metadata, run_metadata, write_metadata
@@ -145,15 +146,25 @@ class Run:
         """Forget what was logged after the checkpoint that is resumed, so that one joined history results."""
         self._logger.cut(num_lines)
 
-    def save_checkpoint(self, state: CheckpointState, *, step: int, keep: int) -> Path:
-        """Write the checkpoint of a step, then remove all but the last `keep`."""
+    def save_checkpoint(self, state: CheckpointState, *, step: int, keep: int, wait: bool = True) -> Path:
+        """Write the checkpoint of a step, then remove all but the last `keep`.
+
+        Without `wait` a thread does what is the disk's part of it: the file has its name a moment later, and what goes
+        wrong then is told by whatever touches the checkpoints next.
+        """
         self._require_directory()
-        self._logger.sync()  # the checkpoint knows how many lines there are: they must not be lost when it is not
         self._await_errand()
-        path = save_checkpoint(self.directory / "checkpoints" / f"step_{step:09d}.safetensors", state, sync_name=False)
-        superseded = self._superseded(step, max(keep, 1))
-        self._errand.start(lambda: settle(path.parent, superseded))
+        path = self.directory / "checkpoints" / f"step_{step:09d}.safetensors"
+        written = begin_checkpoint(path, state)
+        self._errand.start(lambda: self._settle(written, step, max(keep, 1)))
+        if wait:
+            self._await_errand()
         return path
+
+    def _settle(self, written: Replacement, step: int, keep: int) -> None:
+        # the checkpoint knows how many lines there are: they must not be lost when it is not
+        finish_file(written, before=self._logger.sync)
+        settle(written.path.parent, self._superseded(step, keep))
 
     def save_best(self, state: CheckpointState, *, score: float, step: int) -> Path:
         """Write the policy alone, to act with and not to resume from."""

@@ -135,7 +135,7 @@ class Session:
         elif self._passed(self.config.log_interval, before, updates_before):
             self._log({})
         if self._passed(self.config.checkpoint_interval, before, updates_before):
-            self.save_checkpoint()
+            self.save_checkpoint(wait=False)
 
     def _collect(self) -> Collected:
         try:
@@ -225,12 +225,15 @@ class Session:
             merged["stop_reason"] = self.stop_reason
         return plain_metrics(merged, clock=True)
 
-    def save_checkpoint(self) -> Path:
-        """Write the whole state, if all of the learner is finite; the newest few are kept."""
+    def save_checkpoint(self, *, wait: bool = True) -> Path:
+        """Write the whole state, if all of the learner is finite; the newest few are kept.
+
+        Without `wait` training may go on while the disk is busy, and the file is in its place a moment later.
+        """
         state = self._state()
         if bad := not_finite(state.algorithm_state):
             raise self._stopped(f"step {self.global_step}: {'; '.join(bad[:4])}")
-        path = self.run.save_checkpoint(state, step=self.global_step, keep=self.config.keep_checkpoints)
+        path = self.run.save_checkpoint(state, step=self.global_step, keep=self.config.keep_checkpoints, wait=wait)
         self._initial = None
         return path
 
