@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from rl_training.experiment.results import (
     dump_results,
     elapsed_seconds,
     evaluation_curve,
+    known_runs,
     run_result,
     time_to_threshold,
 )
@@ -467,6 +469,26 @@ def test_dry_run_makes_nothing_and_report_only_reports_what_is_there(tmp_path: P
     assert "missing: ppo/cartpole seed 1: not begun yet" in capsys.readouterr().err
     assert [run["seed"] for run in json.loads((out / "results.json").read_text())["entries"][0]["runs"]] == [2]
     assert main(["bench", str(path), "--out", str(out), "--seeds", "1,x"]) == 2
+
+
+def test_runs_of_earlier_results_are_not_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path, out, known = suite_file(tmp_path, tiny(), seeds=(1, 2)), tmp_path / "out", tmp_path / "known.json"
+    assert main(["bench", str(path), "--out", str(out)]) == 0
+    both = json.loads((out / "results.json").read_text())
+    (out / "results.json").rename(known)
+    shutil.rmtree(out)
+    path = suite_file(tmp_path, tiny(), seeds=(1, 2, 3))
+    assert main(["bench", str(path), "--out", str(out), "--known", str(known)]) == 0
+    assert "3 jobs, 2 of them done already" in capsys.readouterr().out
+    three = json.loads((out / "results.json").read_text())
+    assert three["entries"][0]["runs"][:2] == both["entries"][0]["runs"]
+    assert [run["seed"] for run in three["entries"][0]["runs"]] == [1, 2, 3]
+    assert three["notes"] == [f"runs taken from results of {both['date']}: 2"]
+    # those of other settings are
+    assert not any(job.result() for job in jobs_of(suite_file(tmp_path, tiny(gamma=0.5)), known=known_runs(known)))
+    known.write_text('{"entries": 3}')
+    assert main(["bench", str(path), "--out", str(out), "--known", str(known)]) == 2
+    assert "known.json: cannot be read as the results.json of a benchmark" in capsys.readouterr().err
 
 
 # --- tables in the README and the docs

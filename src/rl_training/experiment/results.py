@@ -6,6 +6,7 @@ Everything here is a function of its arguments: equal runs give equal results, t
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rl_training.errors import NumericsError
+from rl_training.errors import ConfigError, NumericsError
 from rl_training.experiment.statistics import (
     interquartile_mean,
     probability_of_improvement,
@@ -149,6 +150,7 @@ def build_results(
     entries = [_entry_result(suite.entry(name), own) for name, own in by_entry.items()]
     versions, machines = _distinct(result["versions"] for _, result in runs), _distinct(result["machine"] for _, result in runs)
     notes = [f"the runs were made with {len(versions)} different sets of versions; the first is given"] * (len(versions) > 1)
+    notes += _taken(result for _, result in runs)
     notes += [f"the runs were made on {len(machines)} different machines; the first is given"] * (len(machines) > 1)
     return {
         "suite": suite.name,
@@ -163,6 +165,11 @@ def build_results(
         "comparisons": compare(entries),
         "missing": [missed._asdict() for missed in missing],
     }
+
+
+def _taken(runs: Iterable[Mapping[str, Any]]) -> list[str]:
+    dates = Counter(run["taken_from"] for run in runs if "taken_from" in run)
+    return [f"runs taken from results of {date}: {count}" for date, count in sorted(dates.items())]
 
 
 def _entry_result(entry: Entry, runs: Sequence[tuple[Job, Mapping[str, Any]]]) -> dict[str, Any]:
@@ -235,7 +242,7 @@ def _comparison(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
 
 def _small(result: Mapping[str, Any]) -> dict[str, Any]:
     """A run's result without what the entry or the suite says already, its curve thinned, single returns to five digits."""
-    left_out = ("entry", "fingerprint", "eval_episodes", "versions", "machine", "threads", "curve")
+    left_out = ("entry", "fingerprint", "eval_episodes", "versions", "machine", "threads", "curve", "taken_from")
     kept = {name: value for name, value in result.items() if name not in left_out}
     count = len(result["curve"]["steps"])
     index = np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).round().astype(int)).tolist() if count else []
@@ -245,6 +252,22 @@ def _small(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # --- on disk
+
+
+def known_runs(path: Path) -> dict[tuple[str, int], dict[str, Any]]:
+    """The runs in a results.json, by the fingerprint of their configuration with seed 0, and their seed."""
+    try:
+        results = json.loads(path.read_text(encoding="utf-8"))
+        shared = {name: results[name] for name in ("eval_episodes", "versions", "machine")}
+        return {
+            (entry["fingerprint"], run["seed"]): {**run, **shared, "entry": entry["name"], "taken_from": results["date"]}
+            for entry in results["entries"]
+            for run in entry["runs"]
+        }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{path}: cannot be read as the results.json of a benchmark: {type(error).__name__}: {error}"
+        ) from error
 
 
 def dump_results(results: Mapping[str, Any]) -> str:

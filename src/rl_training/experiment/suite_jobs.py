@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ class Job:
     eval_episodes: int
     run_dir: Path
     replaces: Path | None = None  # the run of another configuration that stands where this one would
+    known: Mapping[str, Any] | None = None  # its result, where other results hold it
 
     @property
     def seed(self) -> int:
@@ -63,28 +64,47 @@ class Job:
         return cls(values["entry"], values["slug"], config, values["eval_episodes"], run_dir)
 
     def result(self) -> dict[str, Any] | None:
-        """What the finished job left; None when it has not finished, or was evaluated on another number of episodes."""
+        """What the finished job left, or what is known of it; None when it has not finished, or was evaluated on
+        another number of episodes."""
         try:
             result = json.loads((self.run_dir / "result.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            return None
-        done = isinstance(result, dict) and result.get("eval_episodes") == self.eval_episodes
-        return result if done and result.get("fingerprint") == fingerprint(self.config) else None
+            result = None
+        wanted = self.eval_episodes, fingerprint(self.config)
+        for found in (result, self.known):
+            if isinstance(found, Mapping) and (found.get("eval_episodes"), found.get("fingerprint")) == wanted:
+                return dict(found)
+        return None
 
 
 def plan_jobs(
-    suite: Suite, *, suite_path: Path, out: Path, only: Iterable[str] = (), seeds: Iterable[int] | None = None
+    suite: Suite,
+    *,
+    suite_path: Path,
+    out: Path,
+    only: Iterable[str] = (),
+    seeds: Iterable[int] | None = None,
+    known: Mapping[tuple[str, int], Mapping[str, Any]] | None = None,
 ) -> list[Job]:
-    """Every run of the suite, entry by entry; `only` some entries, and `seeds` in place of all others."""
+    """Every run of the suite, entry by entry; `only` some entries, and `seeds` in place of all others.
+
+    Those whose result is `known` need not be run: by the fingerprint of their configuration with seed 0, and their seed.
+    """
     chosen = [suite.entry(name) for name in only] or list(suite.entries)
     wanted = None if seeds is None else tuple(seeds)
     # all configurations are checked before the first is placed
     resolved = [(entry, entry.resolve(beside=suite_path.parent)) for entry in chosen]
-    return [
+    jobs = [
         _place(entry, config.replace(seed=seed), suite.eval_episodes, out.absolute() / "runs" / entry.slug)
         for entry, config in resolved
         for seed in wanted or suite.seeds_of(entry)
     ]
+    return [_informed(job, known) for job in jobs] if known else jobs
+
+
+def _informed(job: Job, known: Mapping[tuple[str, int], Mapping[str, Any]]) -> Job:
+    found = known.get((fingerprint(job.config.replace(seed=0)), job.seed))
+    return job if found is None else replace(job, known={**found, "fingerprint": fingerprint(job.config)})
 
 
 def _place(entry: Entry, config: TrainConfig, eval_episodes: int, folder: Path) -> Job:

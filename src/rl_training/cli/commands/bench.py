@@ -3,6 +3,8 @@
 SUITE.yaml names entries (presets or config files, with changes) and seeds. Every entry × seed is a job in a process of its
 own, as many at once as fit the machine's cores. Started again, the same command runs only what is missing: finished jobs
 are kept, killed ones go on from their newest checkpoint, those whose configuration changed are begun in a new place.
+With --known, runs of earlier results count as done though their folders are gone: their settings are compared, the code
+that made them is not.
 At the end stand results.json, results.md and curves.png in the folder --out. On Ray the machines must share that folder.
 """
 
@@ -29,6 +31,7 @@ EXAMPLES = """\
   rl-training bench suite.yaml --only ppo/cartpole --seeds 1,2 --out /tmp/bench
   rl-training bench suite.yaml --dry-run
   rl-training bench suite.yaml --report-only
+  rl-training bench suite_with_more_seeds.yaml --known results.json
   rl-training bench suite.yaml --execution-backend ray --address auto"""
 
 
@@ -39,6 +42,9 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--jobs", type=int, metavar="N", help="jobs at once (default: as many as there are cores for)")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this entry; may be given several times")
     parser.add_argument("--seeds", metavar="N,N,...", help="these seeds in place of the suite's")
+    parser.add_argument(
+        "--known", metavar="FILE", help="a results.json; runs it holds with the same settings are not made again"
+    )
     parser.add_argument("--execution-backend", default="local", choices=("local", "ray"), help="where jobs run")
     parser.add_argument("--address", metavar="ADDRESS", help="of a running Ray cluster; without it one is started here")
     parser.add_argument("--dry-run", action="store_true", help="print the jobs and leave")
@@ -47,13 +53,15 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check everything, run what is missing, report."""
+    from rl_training.experiment.results import known_runs
     from rl_training.experiment.suite import load_suite
     from rl_training.experiment.suite_jobs import plan_jobs
 
     _check(args)
     suite = load_suite(args.suite)
     out = Path(args.out) if args.out is not None else Path("bench") / suite.name
-    jobs = plan_jobs(suite, suite_path=Path(args.suite), out=out, only=args.only, seeds=_seeds(args.seeds))
+    known = None if args.known is None else known_runs(Path(args.known))
+    jobs = plan_jobs(suite, suite_path=Path(args.suite), out=out, only=args.only, seeds=_seeds(args.seeds), known=known)
     if args.dry_run:
         _print_jobs(jobs)
         return 0
