@@ -76,6 +76,12 @@ def own_steps(record: dict[str, Any]) -> str:
     return "" if own == record["steps"] else f" Our preset would train for {own:,} steps."
 
 
+def made_again(record: dict[str, Any]) -> str:
+    if "ours_again" not in record:
+        return ""
+    return f" Ours was trained again ({record['ours_again']}) after its preset had changed; theirs ran beside the runs before."
+
+
 def page() -> str:
     found = [HERE / "results" / f"{name}.json" for name in CONTESTS]
     records = [json.loads(path.read_text()) for path in found if path.exists()]
@@ -87,7 +93,7 @@ def page() -> str:
         episodes=50,
         table=markdown_table(header, [row(record) for record in records]),
         notes="\n".join(
-            f"- {CONTESTS[record['contest']].preset}: {record['peer']} has {record['note']}.{own_steps(record)}"
+            f"- {CONTESTS[record['contest']].preset}: {record['peer']} has {record['note']}.{own_steps(record)}{made_again(record)}"
             for record in records
         ),
         missing=f"\nNot contested yet: {', '.join(missing)}.\n" if missing else "",
