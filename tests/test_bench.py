@@ -26,12 +26,11 @@ from rl_training.experiment.results import (
     dump_results,
     elapsed_seconds,
     evaluation_curve,
-    known_runs,
     run_result,
     time_to_threshold,
 )
 from rl_training.experiment.suite import Suite, load_suite
-from rl_training.experiment.suite_jobs import Job, plan_jobs, replaced_words
+from rl_training.experiment.suite_jobs import Job, known_runs, plan_jobs, replaced_words
 from rl_training.runtime import bench
 from rl_training.runtime.bench_job import run_job
 from rl_training.runtime.bench_ray import RayLauncher, run_process

@@ -21,8 +21,7 @@ Each promise with the test that holds us to it, and the figures of the long vers
 buffers, generators, counters) as one file, the best policy, and the metrics history but for its clock.
 
 `tests/faults/test_kill.py` does it to every algorithm and to a MuJoCo task: real processes, SIGKILL at random moments and inside of the writing
-of a checkpoint, resumed until they end. The long version (the table and the signals below were made before the folder's sync moved into a thread beside training,
-[0004](decisions/0004-checkpoint-writer.md); the kills aimed into a write since then):
+of a checkpoint, resumed until they end. The long version:
 
 | family | small configurations | kills | before the first checkpoint | runs that came to their end | runs that differ |
 |---|---|---|---|---|---|

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rl_training.errors import ConfigError, NumericsError
+from rl_training.errors import NumericsError
 from rl_training.experiment.statistics import (
     interquartile_mean,
     probability_of_improvement,
@@ -252,22 +252,6 @@ def _small(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # --- on disk
-
-
-def known_runs(path: Path) -> dict[tuple[str, int], dict[str, Any]]:
-    """The runs in a results.json, by the fingerprint of their configuration with seed 0, and their seed."""
-    try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-        shared = {name: results[name] for name in ("eval_episodes", "versions", "machine")}
-        return {
-            (entry["fingerprint"], run["seed"]): {**run, **shared, "entry": entry["name"], "taken_from": results["date"]}
-            for entry in results["entries"]
-            for run in entry["runs"]
-        }
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"{path}: cannot be read as the results.json of a benchmark: {type(error).__name__}: {error}"
-        ) from error
 
 
 def dump_results(results: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig
@@ -22,6 +22,10 @@ WITHOUT_EFFECT = (
     *("sinks", "sink_kwargs", "output_dir", "tags", "benchmark", "checkpoint_interval", "keep_checkpoints"),
     *("ray_address", "ray_workers"),
 )
+
+
+Known: TypeAlias = Mapping[tuple[str, int], Mapping[str, Any]]
+"""Results by the fingerprint of their configuration with seed 0, and their seed."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +88,11 @@ def plan_jobs(
     out: Path,
     only: Iterable[str] = (),
     seeds: Iterable[int] | None = None,
-    known: Mapping[tuple[str, int], Mapping[str, Any]] | None = None,
+    known: Known | None = None,
 ) -> list[Job]:
     """Every run of the suite, entry by entry; `only` some entries, and `seeds` in place of all others.
 
-    Those whose result is `known` need not be run: by the fingerprint of their configuration with seed 0, and their seed.
+    Those whose result is `known` need not be run.
     """
     chosen = [suite.entry(name) for name in only] or list(suite.entries)
     wanted = None if seeds is None else tuple(seeds)
@@ -102,7 +106,23 @@ def plan_jobs(
     return [_informed(job, known) for job in jobs] if known else jobs
 
 
-def _informed(job: Job, known: Mapping[tuple[str, int], Mapping[str, Any]]) -> Job:
+def known_runs(path: Path) -> Known:
+    """The runs in a results.json."""
+    try:
+        results = json.loads(path.read_text(encoding="utf-8"))
+        shared = {name: results[name] for name in ("eval_episodes", "versions", "machine")}
+        return {
+            (entry["fingerprint"], run["seed"]): {**run, **shared, "entry": entry["name"], "taken_from": results["date"]}
+            for entry in results["entries"]
+            for run in entry["runs"]
+        }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{path}: cannot be read as the results.json of a benchmark: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _informed(job: Job, known: Known) -> Job:
     found = known.get((fingerprint(job.config.replace(seed=0)), job.seed))
     return job if found is None else replace(job, known={**found, "fingerprint": fingerprint(job.config)})
 

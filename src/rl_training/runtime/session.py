@@ -226,10 +226,7 @@ class Session:
         return plain_metrics(merged, clock=True)
 
     def save_checkpoint(self, *, wait: bool = True) -> Path:
-        """Write the whole state, if all of the learner is finite; the newest few are kept.
-
-        Without `wait` training may go on while the disk is busy, and the file is in its place a moment later.
-        """
+        """Write the whole state, if the learner is finite; the newest few stay. Without `wait` it has its name a little later."""
         state = self._state()
         if bad := not_finite(state.algorithm_state):
             raise self._stopped(f"step {self.global_step}: {'; '.join(bad[:4])}")

@@ -53,9 +53,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check everything, run what is missing, report."""
-    from rl_training.experiment.results import known_runs
     from rl_training.experiment.suite import load_suite
-    from rl_training.experiment.suite_jobs import plan_jobs
+    from rl_training.experiment.suite_jobs import known_runs, plan_jobs
 
     _check(args)
     suite = load_suite(args.suite)
