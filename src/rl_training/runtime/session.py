@@ -226,7 +226,7 @@ class Session:
         return plain_metrics(merged, clock=True)
 
     def save_checkpoint(self, *, wait: bool = True) -> Path:
-        """Write the whole state, if the learner is finite; the newest few stay. Without `wait` it has its name a little later."""
+        """Write the whole state, if the learner is finite; the newest few stay. Without `wait` its name comes a bit later."""
         state = self._state()
         if bad := not_finite(state.algorithm_state):
             raise self._stopped(f"step {self.global_step}: {'; '.join(bad[:4])}")
