@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch.distributions import Normal
 
+from rl_training.algorithms.lean_losses import actor_loss_and_gradient, critic_loss_values
 from rl_training.algorithms.sac import SAC, actor_loss, actor_loss_gradient, critic_loss, critic_loss_gradient, sac_loss
-from rl_training.models.mlp_sac import MLPSACModel
+from rl_training.models.mlp_sac import MLPSACModel, _squash, _squash_arrays
 
 
 def batch_of(rows=32, obs_dim=3, action_dim=2):
@@ -89,6 +90,24 @@ def test_written_gradients_are_those_of_autograd():
         torch.testing.assert_close(d_logprobs, p_leaf.grad)
 
 
+@pytest.mark.parametrize("pessimistic", [True, False])
+def test_losses_by_numpy_are_those_of_tensors(pessimistic):
+    q, target, logprobs = torch.randn(3, 20), torch.randn(20), torch.randn(20)
+    q[1, :5] = q[0, :5]  # equal critics share the gradient
+    q[2, :5] += 10.0
+    found, d_q, d_logprobs = actor_loss_and_gradient(q.numpy(), logprobs.numpy(), 0.3, pessimistic=pessimistic)
+    torch.testing.assert_close(found, actor_loss(q, logprobs, 0.3, pessimistic=pessimistic))
+    expected = actor_loss_gradient(q, logprobs, 0.3, pessimistic=pessimistic)
+    torch.testing.assert_close((d_q, d_logprobs), expected)
+    torch.testing.assert_close(critic_loss_values(q.numpy(), target.numpy()), critic_loss(q, target))
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_samples_by_numpy_are_those_of_tensors(scale):
+    mean, log_std, noise = torch.randn(50, 2) * scale, torch.randn(50, 2) * scale, torch.randn(50, 2)
+    torch.testing.assert_close(_squash_arrays(mean, log_std, noise), _squash(mean, log_std, noise), rtol=1e-5, atol=1e-5)
+
+
 class Wrapped(torch.nn.Module):
     """The same networks as any module of a user's."""
 
@@ -106,8 +125,6 @@ class Wrapped(torch.nn.Module):
 
 
 def _sample(model, outputs, deterministic):
-    from rl_training.models.mlp_sac import _squash
-
     mean, log_std = outputs.chunk(2, -1)
     return _squash(mean, log_std, torch.zeros_like(mean) if deterministic else torch.randn_like(mean))[0]
 

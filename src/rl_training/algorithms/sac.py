@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm, detached
+from rl_training.algorithms.lean_losses import actor_loss_and_gradient, bellman_targets, critic_loss_values
 from rl_training.algorithms.optim import Adam, polyak_update
+from rl_training.models.flat_mlp import FlatMLP
 from rl_training.models.mlp_sac import MLPSACModel
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics, State, UpdateResult
@@ -24,6 +26,18 @@ def critic_loss(q_values: Tensor, target: Tensor) -> Metrics:
 def critic_loss_gradient(q_values: Tensor, target: Tensor) -> Tensor:
     """d critic_loss / d q_values."""
     return (q_values - target) * (2.0 / q_values.shape[-1])
+
+
+def fill_critic_gradient(critics: FlatMLP, batch: Batch, target: Tensor) -> Metrics:
+    """The critics' losses, and in `critics.gradient` what autograd would make of them."""
+    x = torch.cat([batch["obs"], batch["actions"]], dim=-1)
+    if not x.is_cpu:
+        outputs = critics.learn(x, lambda own: critic_loss_gradient(own.squeeze(-1), target).unsqueeze(-1))
+        return critic_loss(outputs.squeeze(-1), target)
+    wanted = target.numpy()[:, None]
+    scale = 2.0 / wanted.size
+    outputs = critics.learn(x, lambda own: torch.from_numpy((own.numpy() - wanted) * scale))
+    return critic_loss_values(outputs.numpy()[..., 0], target.numpy())
 
 
 def actor_loss(q_values: Tensor, logprobs: Tensor, alpha: float | Tensor, *, pessimistic: bool = True) -> Metrics:
@@ -128,11 +142,7 @@ class SAC(Algorithm):
         """One step of the critics towards the soft Bellman target, and of the target critics after them."""
         target = self.targets(batch)
         if self.explicit:
-            x = torch.cat([batch["obs"], batch["actions"]], dim=-1)
-            outputs, tape = self.model.critics.run(x)
-            q_values = outputs.squeeze(-1)
-            losses = critic_loss(q_values, target)
-            self.model.critics.backward(tape, critic_loss_gradient(q_values, target).unsqueeze(-1))
+            losses = fill_critic_gradient(self.model.critics, batch, target)
             self.critic_optimizer.step([self.model.critics.gradient])
         else:
             losses = critic_loss(self.model.q_values(batch["obs"], batch["actions"]), target)
@@ -151,7 +161,11 @@ class SAC(Algorithm):
         if self.explicit:
             sample = self.model.run_actor(next_obs).sample
             members = self._subset(self.model.num_critics)
-            next_q = self.target.infer(torch.cat([next_obs, sample.actions], dim=-1), members=members).squeeze(-1)
+            outputs = self.target.infer(torch.cat([next_obs, sample.actions], dim=-1), members=members)
+            if outputs.is_cpu:
+                entropy_term = self.alpha.item() * sample.logprobs.numpy() if self.backup_entropy else None
+                return bellman_targets(batch, outputs, gamma=self.gamma, entropy_term=entropy_term)
+            next_q = outputs.squeeze(-1)
         else:
             sample = self.model.sample_actions(next_obs)
             next_q = self.target.q_values(next_obs, sample.actions)
@@ -173,18 +187,7 @@ class SAC(Algorithm):
         """One step of the actor, and of the temperature where it is tuned."""
         obs, alpha = batch["obs"], self.alpha
         if self.explicit:
-            done = self.model.run_actor(obs)
-            logprobs = done.sample.logprobs
-            outputs, tape = self.model.critics.run(torch.cat([obs, done.sample.actions], dim=-1))
-            q_values = outputs.squeeze(-1)
-            losses = actor_loss(q_values, logprobs, alpha, pessimistic=self.pessimistic_actor)
-            d_q, d_logprobs = actor_loss_gradient(q_values, logprobs, alpha, pessimistic=self.pessimistic_actor)
-            # by the lowest critic most of d_q is zero; picking its rows out costs a device that runs ahead more than it saves
-            critics, sparse = self.model.critics, self.pessimistic_actor and obs.device.type == "cpu"
-            d_inputs = critics.summed_input_gradient if sparse else critics.input_gradient
-            d_actions = d_inputs(tape, d_q.unsqueeze(-1), start=obs.shape[-1])
-            d_actions = d_actions if sparse else d_actions.sum(0)
-            self.model.backward_actor(done, d_actions=d_actions, d_logprobs=d_logprobs)
+            losses, logprobs = self._fill_actor_gradient(obs, alpha)
             self.actor_optimizer.step([self.model.actor.gradient])
         else:
             sample = self.model.sample_actions(obs)
@@ -193,6 +196,27 @@ class SAC(Algorithm):
             losses = actor_loss(q_values, sample.logprobs, alpha, pessimistic=self.pessimistic_actor)
             self.actor_optimizer.descend(losses["actor_loss"], self.actor_parameters)
         return losses | {"alpha": alpha.clone()} | self._update_alpha(logprobs)
+
+    def _fill_actor_gradient(self, obs: Tensor, alpha: Tensor) -> tuple[Metrics, Tensor]:
+        """The actor's losses and the log-probabilities they are of; in `actor.gradient` what autograd would make of them."""
+        done, critics, lowest = self.model.run_actor(obs), self.model.critics, self.pessimistic_actor
+        logprobs = done.sample.logprobs
+        outputs, tape = critics.run(torch.cat([obs, done.sample.actions], dim=-1))
+        if obs.is_cpu:
+            losses, d_q, d_logprobs = actor_loss_and_gradient(
+                outputs.numpy()[..., 0], logprobs.numpy(), alpha.item(), pessimistic=lowest
+            )
+        else:
+            q_values = outputs.squeeze(-1)
+            losses = actor_loss(q_values, logprobs, alpha, pessimistic=lowest)
+            d_q, d_logprobs = actor_loss_gradient(q_values, logprobs, alpha, pessimistic=lowest)
+        # by the lowest critic most of d_q is zero; picking its rows out costs a device that runs ahead more than it saves
+        if lowest and obs.is_cpu:
+            d_actions = critics.summed_input_gradient(tape, d_q.unsqueeze(-1), start=obs.shape[-1])
+        else:
+            d_actions = critics.input_gradient(tape, d_q.unsqueeze(-1), start=obs.shape[-1]).sum(0)
+        self.model.backward_actor(done, d_actions=d_actions, d_logprobs=d_logprobs)
+        return losses, logprobs
 
     @torch.no_grad()
     def _update_alpha(self, logprobs: Tensor) -> Metrics:
