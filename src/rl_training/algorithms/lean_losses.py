@@ -29,22 +29,18 @@ def critic_loss_values(q_values: np.ndarray, target: np.ndarray) -> Metrics:
     return scalars(critic_loss=np.dot(errors, errors) / rows, target_q_mean=np.add.reduce(target) / rows)
 
 
-def actor_loss_and_gradient(
-    q_values: np.ndarray, logprobs: np.ndarray, alpha: float, *, pessimistic: bool
-) -> tuple[Metrics, Tensor, Tensor]:
-    """What `actor_loss` and `actor_loss_gradient` give."""
-    members, rows = q_values.shape
-    if pessimistic:
-        q: np.ndarray = np.minimum.reduce(q_values, axis=0)
-        lowest = (q_values == q).astype(np.float32)
-        d_q = lowest / np.add.reduce(lowest, axis=0) * (-1.0 / rows)
-        q_mean = np.add.reduce(q) / rows
-    else:
-        d_q = np.full_like(q_values, -1.0 / q_values.size)
-        q_mean = np.add.reduce(q_values, axis=None) / (members * rows)
-    entropy_term = alpha * (np.add.reduce(logprobs) / rows)
-    losses = scalars(actor_loss=entropy_term - q_mean, entropy_term=entropy_term)
-    return losses, torch.from_numpy(d_q), torch.full((rows,), alpha / rows)
+def actor_loss_values(q_values: np.ndarray, logprobs: np.ndarray, alpha: float, *, pessimistic: bool) -> Metrics:
+    """What `actor_loss` gives, as tensors of their own."""
+    q = np.minimum.reduce(q_values, axis=0) if pessimistic else q_values
+    entropy_term = alpha * (np.add.reduce(logprobs) / logprobs.size)
+    return scalars(actor_loss=entropy_term - np.add.reduce(q, axis=None) / q.size, entropy_term=entropy_term)
+
+
+def lowest_shares(q_values: np.ndarray) -> np.ndarray:
+    """1 where a critic is the lowest of its column, and 0 elsewhere; equal critics share the 1."""
+    lowest = (q_values == np.minimum.reduce(q_values, axis=0)).astype(q_values.dtype)
+    shares: np.ndarray = lowest / np.add.reduce(lowest, axis=0)
+    return shares
 
 
 def scalars(**values: float) -> Metrics:

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm, detached
-from rl_training.algorithms.lean_losses import actor_loss_and_gradient, bellman_targets, critic_loss_values
+from rl_training.algorithms.lean_losses import actor_loss_values, bellman_targets, critic_loss_values, lowest_shares
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.models.flat_mlp import FlatMLP
-from rl_training.models.mlp_sac import MLPSACModel
+from rl_training.models.mlp_sac import ArrayOrTensor, MLPSACModel
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics, State, UpdateResult
 
@@ -23,9 +23,10 @@ def critic_loss(q_values: Tensor, target: Tensor) -> Metrics:
     return {"critic_loss": (q_values - target).square().mean(dim=-1).sum(), "target_q_mean": target.mean()}
 
 
-def critic_loss_gradient(q_values: Tensor, target: Tensor) -> Tensor:
+def critic_loss_gradient(q_values: ArrayOrTensor, target: ArrayOrTensor) -> ArrayOrTensor:
     """d critic_loss / d q_values."""
-    return (q_values - target) * (2.0 / q_values.shape[-1])
+    gradient: ArrayOrTensor = (q_values - target) * (2.0 / q_values.shape[-1])
+    return gradient
 
 
 def fill_critic_gradient(critics: FlatMLP, batch: Batch, target: Tensor) -> Metrics:
@@ -34,10 +35,9 @@ def fill_critic_gradient(critics: FlatMLP, batch: Batch, target: Tensor) -> Metr
     if not x.is_cpu:
         outputs = critics.learn(x, lambda own: critic_loss_gradient(own.squeeze(-1), target).unsqueeze(-1))
         return critic_loss(outputs.squeeze(-1), target)
-    wanted = target.numpy()[:, None]
-    scale = 2.0 / wanted.size
-    outputs = critics.learn(x, lambda own: torch.from_numpy((own.numpy() - wanted) * scale))
-    return critic_loss_values(outputs.numpy()[..., 0], target.numpy())
+    wanted = target.numpy()
+    outputs = critics.learn(x, lambda own: torch.from_numpy(critic_loss_gradient(own.numpy()[..., 0], wanted)[..., None]))
+    return critic_loss_values(outputs.numpy()[..., 0], wanted)
 
 
 def actor_loss(q_values: Tensor, logprobs: Tensor, alpha: float | Tensor, *, pessimistic: bool = True) -> Metrics:
@@ -52,11 +52,13 @@ def actor_loss_gradient(
 ) -> tuple[Tensor, Tensor]:
     """d actor_loss / d q_values and / d logprobs."""
     rows = q_values.shape[-1]
-    if pessimistic:
+    if not pessimistic:
+        d_q = torch.full_like(q_values, -1.0 / q_values.numel())
+    elif q_values.is_cpu:
+        d_q = torch.from_numpy(lowest_shares(q_values.numpy()) * (-1.0 / rows))
+    else:
         lowest = (q_values == q_values.amin(dim=0)).to(q_values.dtype)
         d_q = lowest / lowest.sum(dim=0) * (-1.0 / rows)  # equal critics share the gradient, as in autograd's amin
-    else:
-        d_q = torch.full_like(q_values, -1.0 / q_values.numel())
     return d_q, torch.ones_like(logprobs) * (alpha / rows)
 
 
@@ -202,12 +204,12 @@ class SAC(Algorithm):
         done, critics, lowest = self.model.run_actor(obs), self.model.critics, self.pessimistic_actor
         logprobs = done.sample.logprobs
         outputs, tape = critics.run(torch.cat([obs, done.sample.actions], dim=-1))
+        q_values = outputs.squeeze(-1)
         if obs.is_cpu:
-            losses, d_q, d_logprobs = actor_loss_and_gradient(
-                outputs.numpy()[..., 0], logprobs.numpy(), alpha.item(), pessimistic=lowest
-            )
+            weight = alpha.item()
+            losses = actor_loss_values(q_values.numpy(), logprobs.numpy(), weight, pessimistic=lowest)
+            d_q, d_logprobs = actor_loss_gradient(q_values, logprobs, weight, pessimistic=lowest)
         else:
-            q_values = outputs.squeeze(-1)
             losses = actor_loss(q_values, logprobs, alpha, pessimistic=lowest)
             d_q, d_logprobs = actor_loss_gradient(q_values, logprobs, alpha, pessimistic=lowest)
         # by the lowest critic most of d_q is zero; picking its rows out costs a device that runs ahead more than it saves
@@ -223,9 +225,9 @@ class SAC(Algorithm):
         if not self.tunes_alpha:
             return {}
         # the loss is -log α · (log π + target entropy), whose derivative in log α this is
-        gradient = -(logprobs.mean() + self.target_entropy)
+        gradient = logprobs.mean().add_(self.target_entropy).neg_()
         loss = self.temperature.log_alpha * gradient
-        self.alpha_optimizer.step([gradient.reshape(())])
+        self.alpha_optimizer.step([gradient])
         return {"alpha_loss": loss}
 
 

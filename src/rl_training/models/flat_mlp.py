@@ -209,9 +209,9 @@ class FlatMLP(FlatModule):
 
     def _outputs(self, nets: Sequence[PlainNet], x: Tensor) -> tuple[Tensor, list[np.ndarray]]:
         """Memory for the outputs of these networks, whole and as an array for each."""
-        outputs = torch.empty(len(nets), x.shape[0], self.layout.sizes[-1])
-        arrays = list(outputs.numpy())
-        return (outputs[0] if self.layout.members is None else outputs), arrays
+        rows, width = x.shape[0], self.layout.sizes[-1]
+        outputs = torch.empty(rows, width) if self.layout.members is None else torch.empty(len(nets), rows, width)
+        return outputs, [outputs.numpy()] if self.layout.members is None else list(outputs.numpy())
 
     def _nets(self) -> list[PlainNet]:
         flat = self._parameters["flat"]  # what `self.flat` finds after a search that takes longer than this function
