@@ -1,9 +1,9 @@
 """A rectified network on the CPU in few calls: what `MLPLayout` does for all kinds, for the kind that off-policy learners
 spend their time in.
 
-A large product leaves the processor's caches full of itself, and every call after it, torch's or Python's, is slow for that:
-a few microseconds each. So views are made beforehand, who makes which product is settled once per pass, and thin products
-are numpy's, whose way to them is the shortest.
+Between large products every call, torch's or Python's, takes some microseconds, several times what it takes in a loop of its
+own, presumably for cold caches. So views are made beforehand, who makes which product is settled once per pass, and thin
+products are numpy's, whose way to them is the shortest.
 """
 
 from __future__ import annotations
