@@ -242,3 +242,11 @@ def test_plain_networks_follow_their_vector():
     net.flat.data = torch.ones_like(net.flat.data)
     assert (other.infer(x) == 0).all()
     torch.testing.assert_close(net.infer(x), net(x).detach())
+
+
+@pytest.mark.usefixtures("products")
+def test_a_broken_weight_shows_in_what_a_plain_network_gives():
+    """A ReLU that makes 0 of a NaN, as oneDNN's does, would hide it."""
+    net = FlatMLP((5, 200, 208, 2), activation="relu")
+    net.layers("net")[1].weight[3, 4] = torch.nan
+    assert net.infer(torch.randn(208, 5)).isnan().all()

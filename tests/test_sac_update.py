@@ -227,3 +227,13 @@ def test_rates_of_their_own_keep_their_proportion_under_a_schedule():
     assert learner.critic_optimizer.learning_rate == pytest.approx(7.5e-4)
     assert learner.actor_optimizer.learning_rate == pytest.approx(3e-3)
     assert learner.alpha_optimizer.learning_rate == pytest.approx(7.5e-4)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 3e38])
+def test_a_reward_that_is_no_number_shows_in_the_losses_without_a_warning(bad):
+    """Warnings are errors here; whoever trains looks at the losses."""
+    learner, batch = SAC(MLPSACModel(3, 2, (192, 192)), learning_rate=1e-3), batch_of(rows=256)
+    batch["rewards"][3] = bad
+    for _ in range(2):
+        metrics = learner.update(batch, global_step=0).metrics
+    assert not math.isfinite(metrics["critic_loss"])

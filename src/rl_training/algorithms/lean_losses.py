@@ -8,9 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.models.blas import unwarned
 from rl_training.types import Batch, Metrics
 
 
+@unwarned
 def bellman_targets(batch: Batch, next_q: Tensor, *, gamma: float, entropy_term: np.ndarray | None = None) -> Tensor:
     """r + γ (1 − done) (min Q̄ − entropy term), from next_q (critics, batch, 1)."""
     value: np.ndarray = np.minimum.reduce(next_q.numpy()[..., 0], axis=0)
@@ -22,6 +24,7 @@ def bellman_targets(batch: Batch, next_q: Tensor, *, gamma: float, entropy_term:
     return torch.from_numpy(value)
 
 
+@unwarned
 def critic_loss_values(q_values: np.ndarray, target: np.ndarray) -> Metrics:
     """What `critic_loss` gives, as tensors of their own."""
     errors = (q_values - target).ravel()
@@ -29,6 +32,7 @@ def critic_loss_values(q_values: np.ndarray, target: np.ndarray) -> Metrics:
     return scalars(critic_loss=np.dot(errors, errors) / rows, target_q_mean=np.add.reduce(target) / rows)
 
 
+@unwarned
 def actor_loss_values(q_values: np.ndarray, logprobs: np.ndarray, alpha: float, *, pessimistic: bool) -> Metrics:
     """What `actor_loss` gives, as tensors of their own."""
     q = np.minimum.reduce(q_values, axis=0) if pessimistic else q_values
@@ -36,6 +40,7 @@ def actor_loss_values(q_values: np.ndarray, logprobs: np.ndarray, alpha: float, 
     return scalars(actor_loss=entropy_term - np.add.reduce(q, axis=None) / q.size, entropy_term=entropy_term)
 
 
+@unwarned
 def lowest_shares(q_values: np.ndarray) -> np.ndarray:
     """1 where a critic is the lowest of its column, and 0 elsewhere; equal critics share the 1."""
     lowest = (q_values == np.minimum.reduce(q_values, axis=0)).astype(q_values.dtype)
@@ -43,6 +48,7 @@ def lowest_shares(q_values: np.ndarray) -> np.ndarray:
     return shares
 
 
+@unwarned
 def scalars(**values: float) -> Metrics:
     """Numbers as tensors, all made at once."""
     return dict(zip(values, torch.from_numpy(np.array(list(values.values()), dtype=np.float32)).unbind(), strict=True))

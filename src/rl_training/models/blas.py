@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 LARGE = 128  # least rows, columns and inner length of a product that is worth the way through numpy
 WIDE = 192  # least rows and units of a layer from which on oneDNN beats the other two
@@ -26,6 +31,17 @@ class _Asked:
 
 _asked = _Asked()
 _onednn = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None  # type: ignore[no-untyped-call]
+
+
+def unwarned(function: Callable[P, R]) -> Callable[P, R]:
+    """Let what overflows or is no number come out of numpy without a word, as it does of torch: whoever trains looks for it."""
+
+    @wraps(function)
+    def quietly(*args: P.args, **kwargs: P.kwargs) -> R:
+        with np.errstate(all="ignore"):
+            return function(*args, **kwargs)
+
+    return quietly
 
 
 @contextmanager
@@ -51,7 +67,7 @@ def large_by_numpy() -> bool:
 
 def linear_by_onednn(rows: int) -> Callable[..., Tensor] | None:
     """oneDNN's own linear layer, where it is to make layers of at least `WIDE` units over so many rows: called with x, a
-    weight (out, in) in whichever order of memory, a bias or None, "relu" or "none", [] and ""."""
+    weight (out, in) in whichever order of memory, a bias or None, "none", [] and ""."""
     return _onednn if _asked.large and rows >= WIDE and rows % ROWS_MET_AGAIN == 0 else None
 
 

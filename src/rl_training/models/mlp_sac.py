@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rl_training.models.blas import unwarned
 from rl_training.models.flat_mlp import FlatMLP, FlatTape, as_rows
 from rl_training.models.heads import HALF_LOG_2PI
 
@@ -104,6 +105,7 @@ class MLPSACModel(nn.Module):
         self.actor.backward(done.tape, gradient)
 
 
+@unwarned
 def _through_squash(
     actions: ArrayOrTensor, spread: ArrayOrTensor, raw_log_std: ArrayOrTensor, d_actions: ArrayOrTensor, d_rows: ArrayOrTensor
 ) -> tuple[ArrayOrTensor, ArrayOrTensor]:
@@ -126,6 +128,7 @@ def _squash(mean: Tensor, raw_log_std: Tensor, noise: Tensor) -> tuple[SACSample
     return SACSample(u.tanh(), logprobs), spread
 
 
+@unwarned
 def _squash_arrays(mean: Tensor, raw_log_std: Tensor, noise: Tensor) -> tuple[SACSample, Tensor]:
     """`_squash` by numpy, whose calls on some hundred numbers take a third of the time of torch's; outside of autograd."""
     drawn = noise.numpy()

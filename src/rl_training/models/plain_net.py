@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.models.blas import WIDE, large_by_numpy, linear_by_onednn
+from rl_training.models.blas import WIDE, large_by_numpy, linear_by_onednn, unwarned
 from rl_training.models.layout import Layer, MLPLayout
 
 THIN = 16  # inputs or outputs up to which a layer's thin products are numpy's
@@ -39,20 +39,23 @@ class PlainNet:
     def serves(layout: MLPLayout) -> bool:
         return layout.activation == "relu" and not layout.layer_norm
 
+    @unwarned
     def run(self, x: Tensor, outputs: np.ndarray) -> PlainTape:
         """Fills `outputs` (rows, out); gives the tape for the passes back."""
         tape, linear = [x], linear_by_onednn(x.shape[0])
         for i in range(len(self._weights) - 1):
             if linear is not None and self._wide[i]:
-                x = linear(x, self._transposed[i], self._biases[i], "relu", [], "")
+                # not with its own ReLU: that makes 0 of a NaN, and a network that is broken would look sound
+                x = linear(x, self._transposed[i], self._biases[i], "none", [], "")
             else:
-                x = torch.addmm(self._biases[i], x, self._weights[i]).relu_()
-            tape.append(x)
+                x = torch.addmm(self._biases[i], x, self._weights[i])
+            tape.append(x.relu_())
         weight, bias = self._last
         np.dot(x.numpy(), weight, out=outputs)
         outputs += bias
         return tape
 
+    @unwarned
     def backward(self, tape: PlainTape, gradient: Tensor) -> None:
         """Write the gradient of whatever has `gradient` at the outputs where it belongs."""
         by_numpy, linear = large_by_numpy(), linear_by_onednn(gradient.shape[0])
@@ -72,6 +75,7 @@ class PlainNet:
             gradient = self._back(i, tape, gradient, linear if self._wide[i] else None)
         return torch.mm(gradient, self._transposed[0][:, start:])
 
+    @unwarned
     def add_input_gradient(self, tape: PlainTape, gradient: Tensor, total: Tensor, *, start: int = 0) -> None:
         """Add it to `total`, of those rows alone where `gradient` (rows, 1) is not zero."""
         rows = np.flatnonzero(gradient.numpy())
