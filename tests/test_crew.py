@@ -126,7 +126,7 @@ def test_imagined_steps_are_the_same_to_the_bit_with_two_threads() -> None:
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_members_that_learn_one_by_one_learn_the_same(threads: int, layer_norm: bool) -> None:
     critics = FlatMLP((5, 160, 160, 1), members=2, activation="relu", layer_norm=layer_norm)
-    x, wanted = torch.randn(300, 5), torch.randn(300, 1)
+    x, wanted = torch.randn(1_100, 5), torch.randn(1_100, 1)  # enough for threads to share them
     with torch_settings(1):
         outputs, tape = critics.run(x)
         critics.backward(tape, outputs - wanted)

@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch.distributions import Normal
 
+from rl_training.algorithms.lean_losses import actor_loss_values, critic_loss_values
 from rl_training.algorithms.sac import SAC, actor_loss, actor_loss_gradient, critic_loss, critic_loss_gradient, sac_loss
-from rl_training.models.mlp_sac import MLPSACModel
+from rl_training.models.mlp_sac import MLPSACModel, _squash, _squash_arrays
 
 
 def batch_of(rows=32, obs_dim=3, action_dim=2):
@@ -89,6 +90,26 @@ def test_written_gradients_are_those_of_autograd():
         torch.testing.assert_close(d_logprobs, p_leaf.grad)
 
 
+@pytest.mark.parametrize("pessimistic", [True, False])
+def test_losses_by_numpy_are_those_of_tensors(pessimistic):
+    q, target, logprobs = torch.randn(3, 20), torch.randn(20), torch.randn(20)
+    q[1, :5] = q[0, :5]  # equal critics share the gradient
+    q[2, :5] += 10.0
+    leaf = q.clone().requires_grad_()
+    expected = actor_loss(leaf, logprobs, 0.3, pessimistic=pessimistic)
+    found = actor_loss_values(q.numpy(), logprobs.numpy(), 0.3, pessimistic=pessimistic)
+    torch.testing.assert_close(found, {name: value.detach() for name, value in expected.items()})
+    expected["actor_loss"].backward()
+    torch.testing.assert_close(actor_loss_gradient(q, logprobs, 0.3, pessimistic=pessimistic)[0], leaf.grad)
+    torch.testing.assert_close(critic_loss_values(q.numpy(), target.numpy()), critic_loss(q, target))
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_samples_by_numpy_are_those_of_tensors(scale):
+    mean, log_std, noise = torch.randn(50, 2) * scale, torch.randn(50, 2) * scale, torch.randn(50, 2)
+    torch.testing.assert_close(_squash_arrays(mean, log_std, noise), _squash(mean, log_std, noise), rtol=1e-5, atol=1e-5)
+
+
 class Wrapped(torch.nn.Module):
     """The same networks as any module of a user's."""
 
@@ -106,8 +127,6 @@ class Wrapped(torch.nn.Module):
 
 
 def _sample(model, outputs, deterministic):
-    from rl_training.models.mlp_sac import _squash
-
     mean, log_std = outputs.chunk(2, -1)
     return _squash(mean, log_std, torch.zeros_like(mean) if deterministic else torch.randn_like(mean))[0]
 
@@ -208,3 +227,13 @@ def test_rates_of_their_own_keep_their_proportion_under_a_schedule():
     assert learner.critic_optimizer.learning_rate == pytest.approx(7.5e-4)
     assert learner.actor_optimizer.learning_rate == pytest.approx(3e-3)
     assert learner.alpha_optimizer.learning_rate == pytest.approx(7.5e-4)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 3e38])
+def test_a_reward_that_is_no_number_shows_in_the_losses_without_a_warning(bad):
+    """Warnings are errors here; whoever trains looks at the losses."""
+    learner, batch = SAC(MLPSACModel(3, 2, (192, 192)), learning_rate=1e-3), batch_of(rows=256)
+    batch["rewards"][3] = bad
+    for _ in range(2):
+        metrics = learner.update(batch, global_step=0).metrics
+    assert not math.isfinite(metrics["critic_loss"])

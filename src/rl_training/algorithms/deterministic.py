@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm
+from rl_training.algorithms.lean_losses import bellman_targets
 from rl_training.algorithms.optim import Adam, polyak_update
-from rl_training.algorithms.sac import critic_loss, critic_loss_gradient
+from rl_training.algorithms.sac import critic_loss, fill_critic_gradient
 from rl_training.models.deterministic import DeterministicActorCritic
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics
@@ -79,7 +80,10 @@ class DeterministicActorAlgorithm(Algorithm):
         next_obs = batch["next_obs"]
         next_actions = self.next_actions(next_obs)
         if self.explicit:
-            next_q = self.target.critics.infer(torch.cat([next_obs, next_actions], dim=-1)).squeeze(-1)
+            outputs = self.target.critics.infer(torch.cat([next_obs, next_actions], dim=-1))
+            if outputs.is_cpu:
+                return bellman_targets(batch, outputs, gamma=self.gamma)
+            next_q = outputs.squeeze(-1)
         else:
             next_q = self.target.q_values(next_obs, next_actions)
         # `dones`, not `cuts`: a time limit cuts the episode, not the value
@@ -90,12 +94,8 @@ class DeterministicActorAlgorithm(Algorithm):
         """One step of the critics towards the target."""
         target = self.targets(batch)
         if self.explicit:
-            critics = self.model.critics
-            outputs, tape = critics.run(torch.cat([batch["obs"], batch["actions"]], dim=-1))
-            q_values = outputs.squeeze(-1)
-            losses = critic_loss(q_values, target)
-            critics.backward(tape, critic_loss_gradient(q_values, target).unsqueeze(-1))
-            self.critic_optimizer.step([critics.gradient])
+            losses = fill_critic_gradient(self.model.critics, batch, target)
+            self.critic_optimizer.step([self.model.critics.gradient])
         else:
             losses = critic_loss(self.model.q_values(batch["obs"], batch["actions"]), target)
             self.critic_optimizer.descend(losses["critic_loss"], self.critic_parameters)

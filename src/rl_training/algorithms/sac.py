@@ -10,8 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm, detached
+from rl_training.algorithms.lean_losses import actor_loss_values, bellman_targets, critic_loss_values, lowest_shares
 from rl_training.algorithms.optim import Adam, polyak_update
-from rl_training.models.mlp_sac import MLPSACModel
+from rl_training.models.blas import unwarned
+from rl_training.models.flat_mlp import FlatMLP
+from rl_training.models.mlp_sac import ArrayOrTensor, MLPSACModel
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics, State, UpdateResult
 
@@ -21,9 +24,22 @@ def critic_loss(q_values: Tensor, target: Tensor) -> Metrics:
     return {"critic_loss": (q_values - target).square().mean(dim=-1).sum(), "target_q_mean": target.mean()}
 
 
-def critic_loss_gradient(q_values: Tensor, target: Tensor) -> Tensor:
+@unwarned
+def critic_loss_gradient(q_values: ArrayOrTensor, target: ArrayOrTensor) -> ArrayOrTensor:
     """d critic_loss / d q_values."""
-    return (q_values - target) * (2.0 / q_values.shape[-1])
+    gradient: ArrayOrTensor = (q_values - target) * (2.0 / q_values.shape[-1])
+    return gradient
+
+
+def fill_critic_gradient(critics: FlatMLP, batch: Batch, target: Tensor) -> Metrics:
+    """The critics' losses, and in `critics.gradient` what autograd would make of them."""
+    x = torch.cat([batch["obs"], batch["actions"]], dim=-1)
+    if not x.is_cpu:
+        outputs = critics.learn(x, lambda own: critic_loss_gradient(own.squeeze(-1), target).unsqueeze(-1))
+        return critic_loss(outputs.squeeze(-1), target)
+    wanted = target.numpy()
+    outputs = critics.learn(x, lambda own: torch.from_numpy(critic_loss_gradient(own.numpy()[..., 0], wanted)[..., None]))
+    return critic_loss_values(outputs.numpy()[..., 0], wanted)
 
 
 def actor_loss(q_values: Tensor, logprobs: Tensor, alpha: float | Tensor, *, pessimistic: bool = True) -> Metrics:
@@ -38,11 +54,13 @@ def actor_loss_gradient(
 ) -> tuple[Tensor, Tensor]:
     """d actor_loss / d q_values and / d logprobs."""
     rows = q_values.shape[-1]
-    if pessimistic:
+    if not pessimistic:
+        d_q = torch.full_like(q_values, -1.0 / q_values.numel())
+    elif q_values.is_cpu:
+        d_q = torch.from_numpy(lowest_shares(q_values.numpy()) * (-1.0 / rows))
+    else:
         lowest = (q_values == q_values.amin(dim=0)).to(q_values.dtype)
         d_q = lowest / lowest.sum(dim=0) * (-1.0 / rows)  # equal critics share the gradient, as in autograd's amin
-    else:
-        d_q = torch.full_like(q_values, -1.0 / q_values.numel())
     return d_q, torch.ones_like(logprobs) * (alpha / rows)
 
 
@@ -128,11 +146,7 @@ class SAC(Algorithm):
         """One step of the critics towards the soft Bellman target, and of the target critics after them."""
         target = self.targets(batch)
         if self.explicit:
-            x = torch.cat([batch["obs"], batch["actions"]], dim=-1)
-            outputs, tape = self.model.critics.run(x)
-            q_values = outputs.squeeze(-1)
-            losses = critic_loss(q_values, target)
-            self.model.critics.backward(tape, critic_loss_gradient(q_values, target).unsqueeze(-1))
+            losses = fill_critic_gradient(self.model.critics, batch, target)
             self.critic_optimizer.step([self.model.critics.gradient])
         else:
             losses = critic_loss(self.model.q_values(batch["obs"], batch["actions"]), target)
@@ -151,7 +165,11 @@ class SAC(Algorithm):
         if self.explicit:
             sample = self.model.run_actor(next_obs).sample
             members = self._subset(self.model.num_critics)
-            next_q = self.target.infer(torch.cat([next_obs, sample.actions], dim=-1), members=members).squeeze(-1)
+            outputs = self.target.infer(torch.cat([next_obs, sample.actions], dim=-1), members=members)
+            if outputs.is_cpu:
+                entropy_term = self.alpha.item() * sample.logprobs.numpy() if self.backup_entropy else None
+                return bellman_targets(batch, outputs, gamma=self.gamma, entropy_term=entropy_term)
+            next_q = outputs.squeeze(-1)
         else:
             sample = self.model.sample_actions(next_obs)
             next_q = self.target.q_values(next_obs, sample.actions)
@@ -173,18 +191,7 @@ class SAC(Algorithm):
         """One step of the actor, and of the temperature where it is tuned."""
         obs, alpha = batch["obs"], self.alpha
         if self.explicit:
-            done = self.model.run_actor(obs)
-            logprobs = done.sample.logprobs
-            outputs, tape = self.model.critics.run(torch.cat([obs, done.sample.actions], dim=-1))
-            q_values = outputs.squeeze(-1)
-            losses = actor_loss(q_values, logprobs, alpha, pessimistic=self.pessimistic_actor)
-            d_q, d_logprobs = actor_loss_gradient(q_values, logprobs, alpha, pessimistic=self.pessimistic_actor)
-            # by the lowest critic most of d_q is zero; picking its rows out costs a device that runs ahead more than it saves
-            critics, sparse = self.model.critics, self.pessimistic_actor and obs.device.type == "cpu"
-            d_inputs = critics.summed_input_gradient if sparse else critics.input_gradient
-            d_actions = d_inputs(tape, d_q.unsqueeze(-1), start=obs.shape[-1])
-            d_actions = d_actions if sparse else d_actions.sum(0)
-            self.model.backward_actor(done, d_actions=d_actions, d_logprobs=d_logprobs)
+            losses, logprobs = self._fill_actor_gradient(obs, alpha)
             self.actor_optimizer.step([self.model.actor.gradient])
         else:
             sample = self.model.sample_actions(obs)
@@ -194,14 +201,35 @@ class SAC(Algorithm):
             self.actor_optimizer.descend(losses["actor_loss"], self.actor_parameters)
         return losses | {"alpha": alpha.clone()} | self._update_alpha(logprobs)
 
+    def _fill_actor_gradient(self, obs: Tensor, alpha: Tensor) -> tuple[Metrics, Tensor]:
+        """The actor's losses and the log-probabilities they are of; in `actor.gradient` what autograd would make of them."""
+        done, critics, lowest = self.model.run_actor(obs), self.model.critics, self.pessimistic_actor
+        logprobs = done.sample.logprobs
+        outputs, tape = critics.run(torch.cat([obs, done.sample.actions], dim=-1))
+        q_values = outputs.squeeze(-1)
+        if obs.is_cpu:
+            weight = alpha.item()
+            losses = actor_loss_values(q_values.numpy(), logprobs.numpy(), weight, pessimistic=lowest)
+            d_q, d_logprobs = actor_loss_gradient(q_values, logprobs, weight, pessimistic=lowest)
+        else:
+            losses = actor_loss(q_values, logprobs, alpha, pessimistic=lowest)
+            d_q, d_logprobs = actor_loss_gradient(q_values, logprobs, alpha, pessimistic=lowest)
+        # by the lowest critic most of d_q is zero; picking its rows out costs a device that runs ahead more than it saves
+        if lowest and obs.is_cpu:
+            d_actions = critics.summed_input_gradient(tape, d_q.unsqueeze(-1), start=obs.shape[-1])
+        else:
+            d_actions = critics.input_gradient(tape, d_q.unsqueeze(-1), start=obs.shape[-1]).sum(0)
+        self.model.backward_actor(done, d_actions=d_actions, d_logprobs=d_logprobs)
+        return losses, logprobs
+
     @torch.no_grad()
     def _update_alpha(self, logprobs: Tensor) -> Metrics:
         if not self.tunes_alpha:
             return {}
         # the loss is -log α · (log π + target entropy), whose derivative in log α this is
-        gradient = -(logprobs.mean() + self.target_entropy)
+        gradient = logprobs.mean().add_(self.target_entropy).neg_()
         loss = self.temperature.log_alpha * gradient
-        self.alpha_optimizer.step([gradient.reshape(())])
+        self.alpha_optimizer.step([gradient])
         return {"alpha_loss": loss}
 
 

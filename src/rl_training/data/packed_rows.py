@@ -29,6 +29,7 @@ class PackedRows(ABC):
         for name, width in widths.items():
             self._slices[name] = slice(start, start + width)
             start += width
+        self._widths = [obs_dim, action_dim, obs_dim, 3]  # of the columns that are matrices, and the number of the others
         self._rows = torch.zeros(capacity, start)
         self._view = self._rows.numpy()  # the same memory, cheaper to write small pieces into
         self.rng = np.random.default_rng(seed)
@@ -55,10 +56,8 @@ class PackedRows(ABC):
 
     def columns(self, rows: Tensor) -> Batch:
         """A matrix of rows, cut into named columns."""
-        batch = {name: rows[:, where] for name, where in self._slices.items()}
-        for name in ("rewards", "dones", "cuts"):
-            batch[name] = batch[name].squeeze(-1)
-        return batch
+        *matrices, numbers = rows.split_with_sizes(self._widths, dim=1)  # in two calls, as every update begins with this
+        return dict(zip(self._slices, (*matrices, *numbers.unbind(1)), strict=True))
 
     def state_dict(self) -> State:
         return {"rng": self.rng.bit_generator.state}

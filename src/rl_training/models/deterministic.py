@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from rl_training.models.flat_mlp import FlatMLP, Layer, Tape
+from rl_training.models.flat_mlp import FlatMLP, FlatTape
 
 
 class TanhMLP(FlatMLP):
@@ -16,15 +16,15 @@ class TanhMLP(FlatMLP):
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x).tanh()
 
-    def run(self, x: Tensor) -> tuple[Tensor, Tape]:
+    def run(self, x: Tensor) -> tuple[Tensor, FlatTape]:
         outputs, tape = super().run(x)
-        return outputs.tanh_(), tape  # in place: the tape's last output is the squashed one
+        return outputs.tanh_(), tape  # in place: the tape's outputs are the squashed ones
 
     def infer(self, x: Tensor, *, members: Tensor | None = None) -> Tensor:
         return super().infer(x, members=members).tanh_()
 
-    def backward(self, tape: Tape, gradient: Tensor) -> None:
-        super().backward(tape, torch.ops.aten.tanh_backward(gradient, tape[-1].output))
+    def backward(self, tape: FlatTape, gradient: Tensor) -> None:
+        super().backward(tape, torch.ops.aten.tanh_backward(gradient, tape.outputs))
 
 
 class DeterministicActorCritic(nn.Module):
@@ -44,16 +44,11 @@ class DeterministicActorCritic(nn.Module):
         q: Tensor = self.critics(x.view(-1, x.shape[-1])).squeeze(-1)
         return q.squeeze(-1) if x.dim() == 1 else q
 
-    def run_first_critic(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tape]:
+    def run_first_critic(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, FlatTape]:
         """The first critic alone, shape (1, batch), and the tape for `first_critic_action_gradient`."""
-        x = torch.cat([obs, actions], dim=-1).unsqueeze(0)
-        outputs, tape = self.critics.layout.run(self._first_critic(), x)
+        outputs, tape = self.critics.run_first(torch.cat([obs, actions], dim=-1))
         return outputs.squeeze(-1), tape
 
-    def first_critic_action_gradient(self, tape: Tape, gradient: Tensor) -> Tensor:
+    def first_critic_action_gradient(self, tape: FlatTape, gradient: Tensor) -> Tensor:
         """From the gradient at the first critic's values (1, batch) to that at the actions (batch, action_dim)."""
-        layout = self.critics.layout
-        return layout.input_gradient(self._first_critic(), tape, gradient.unsqueeze(-1), start=self.obs_dim).squeeze(0)
-
-    def _first_critic(self) -> list[Layer]:
-        return [Layer(layer.weight[:1], layer.bias[:1], None, None) for layer in self.critics.layers("net")]
+        return self.critics.first_input_gradient(tape, gradient.unsqueeze(-1), start=self.obs_dim)

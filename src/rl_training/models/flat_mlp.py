@@ -6,16 +6,21 @@ Adam, Polyak averaging, gradient clipping and evolution then act on one tensor, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rl_training.models.crew import shared_map
 from rl_training.models.layout import Layer, MLPLayout, Tape, as_rows
+from rl_training.models.plain_net import PlainNet, PlainTape
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import EnvSpec
 
-__all__ = ["FlatMLP", "FlatModule", "Layer", "MLPLayout", "Tape", "as_rows"]
+SHARED_ROWS = 1024  # from which on handing a member to another thread costs less than it saves
+
+__all__ = ["FlatMLP", "FlatModule", "FlatTape", "Layer", "MLPLayout", "Tape", "as_rows"]
 
 
 class FlatModule(nn.Module):
@@ -73,8 +78,20 @@ class FlatModule(nn.Module):
         return {**self.__dict__, "_cache": None}
 
 
+class FlatTape(NamedTuple):
+    """What a pass of a `FlatMLP` kept: of all members side by side, or of plain networks, one for each."""
+
+    outputs: Tensor
+    stacked: Tape
+    plain: list[tuple[PlainNet, PlainTape]]
+
+
 class FlatMLP(FlatModule):
-    """A single network (or `members` of them side by side) as a module."""
+    """A single network (or `members` of them side by side) as a module.
+
+    Where they can be, networks are plain ones (`PlainNet`), and members run one after the other: what one of them reads and
+    writes stays in the cache. Several threads share a stack of members better, so with them only single networks are.
+    """
 
     def __init__(
         self, sizes: Sequence[int], *, members: int | None = None, activation: str = "tanh", layer_norm: bool = False
@@ -83,6 +100,8 @@ class FlatMLP(FlatModule):
         super().__init__({"net": layout})
         self.layout = layout
         self.layout.initialize(self.flat.data)
+        self._serves_plain = PlainNet.serves(layout)
+        self._plain: tuple[int, list[PlainNet]] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layout.forward(self.layout.layers(self.flat), x)
@@ -92,35 +111,124 @@ class FlatMLP(FlatModule):
         layers = [(layer.weight, layer.bias) for layer in self.layers("net")]
         return PolicyNetwork.from_layers(layers, env, activation=self.layout.activation, squash=squash)
 
-    def run(self, x: Tensor) -> tuple[Tensor, Tape]:
-        return self.layout.run(self.layers("net"), x)
+    def run(self, x: Tensor) -> tuple[Tensor, FlatTape]:
+        if nets := self._plain_nets(x):
+            outputs, arrays = self._outputs(nets, x)
+            return outputs, FlatTape(outputs, [], [(net, net.run(x, array)) for net, array in zip(nets, arrays, strict=True)])
+        outputs, tape = self.layout.run(self.layers("net"), x)
+        return outputs, FlatTape(outputs, tape, [])
 
     def infer(self, x: Tensor, *, members: Tensor | None = None) -> Tensor:
         """The output with nothing kept; of some of the members where they are named by number."""
+        if nets := self._plain_nets(x):
+            chosen = nets if members is None else [nets[member] for member in members.tolist()]
+            outputs, arrays = self._outputs(chosen, x)
+            for net, array in zip(chosen, arrays, strict=True):
+                net.run(x, array)
+            return outputs
         layers = self.layers("net")
         return self.layout.infer(layers if members is None else self.layout.select(layers, members), x)
 
-    def backward(self, tape: Tape, gradient: Tensor) -> None:
-        self.layout.backward(self.layers("net"), self.gradient_layers("net"), tape, gradient)
+    def backward(self, tape: FlatTape, gradient: Tensor) -> None:
+        if not tape.plain:
+            self.layout.backward(self.layers("net"), self.gradient_layers("net"), tape.stacked, gradient)
+            return
+        gradients = [gradient] if self.layout.members is None else gradient
+        for (net, own), own_gradient in zip(tape.plain, gradients, strict=True):
+            net.backward(own, own_gradient)
 
     def learn(self, x: Tensor, gradient_at: Callable[[Tensor], Tensor]) -> Tensor:
-        """Each member forwards and, from the gradient at its outputs (1, batch, out), backwards; returns all outputs.
+        """Forwards and, from the gradient at the outputs, backwards; returns the outputs of all members.
 
-        A member has only its own activations in the cache, and several threads take a member each.
+        `gradient_at` is given the outputs of one or more members, (·, batch, out). A member that goes both ways before the
+        next one begins has its activations in the cache; of many rows, several threads take a member each.
         """
-        layers, gradients = self.layers("net"), self.gradient_layers("net")
+        nets = self._plain_nets(x, one_by_one=True)
+        if x.shape[0] < SHARED_ROWS and not (nets and torch.get_num_threads() == 1):
+            outputs, tape = self.run(x)
+            self.backward(tape, gradient_at(outputs))
+            return outputs
 
-        def one(member: int) -> Tensor:
-            own, into = (self.layout.select(parts, slice(member, member + 1)) for parts in (layers, gradients))
+        def stacked(member: int) -> Tensor:
+            whole = self.layers("net"), self.gradient_layers("net")
+            own, into = (self.layout.select(parts, slice(member, member + 1)) for parts in whole)
             outputs, tape = self.layout.run(own, x)
             self.layout.backward(own, into, tape, gradient_at(outputs))
             return outputs
 
-        return torch.cat(shared_map(one, range(len(layers[0].weight)), device=x.device))
+        def plain(member: int) -> Tensor:
+            outputs, arrays = self._outputs(nets[:1], x)
+            tape = nets[member].run(x, arrays[0])
+            nets[member].backward(tape, gradient_at(outputs)[0])
+            return outputs
 
-    def input_gradient(self, tape: Tape, gradient: Tensor, *, start: int = 0) -> Tensor:
-        return self.layout.input_gradient(self.layers("net"), tape, gradient, start=start)
+        assert self.layout.members is not None
+        done = shared_map(plain if nets else stacked, range(self.layout.members), device=x.device)
+        return torch.cat(done) if len(done) > 1 else done[0]
 
-    def summed_input_gradient(self, tape: Tape, gradient: Tensor, *, start: int = 0) -> Tensor:
+    def input_gradient(self, tape: FlatTape, gradient: Tensor, *, start: int = 0) -> Tensor:
+        """The gradient at the inputs from column `start` on, of each member; the parameters are taken as fixed."""
+        if not tape.plain:
+            return self.layout.input_gradient(self.layers("net"), tape.stacked, gradient, start=start)
+        gradients = [gradient] if self.layout.members is None else gradient
+        passes = zip(tape.plain, gradients, strict=True)
+        each = [net.input_gradient(own, own_gradient, start=start) for (net, own), own_gradient in passes]
+        return each[0] if self.layout.members is None else torch.stack(each)
+
+    def summed_input_gradient(self, tape: FlatTape, gradient: Tensor, *, start: int = 0) -> Tensor:
         """`input_gradient` added up over the members; quick where most of `gradient` is zero."""
-        return self.layout.summed_input_gradient(self.layers("net"), tape, gradient, start=start)
+        if not tape.plain:
+            return self.layout.summed_input_gradient(self.layers("net"), tape.stacked, gradient, start=start)
+        total = torch.zeros(gradient.shape[-2], self.layout.sizes[0] - start)
+        for (net, own), own_gradient in zip(tape.plain, gradient, strict=True):
+            net.add_input_gradient(own, own_gradient, total, start=start)
+        return total
+
+    def run_first(self, x: Tensor) -> tuple[Tensor, FlatTape]:
+        """The first member alone, as `run` with one member."""
+        if nets := self._plain_nets(x, one_by_one=True):
+            outputs, arrays = self._outputs(nets[:1], x)
+            return outputs, FlatTape(outputs, [], [(nets[0], nets[0].run(x, arrays[0]))])
+        outputs, tape = self.layout.run(self.layout.select(self.layers("net"), slice(1)), x)
+        return outputs, FlatTape(outputs, tape, [])
+
+    def first_input_gradient(self, tape: FlatTape, gradient: Tensor, *, start: int = 0) -> Tensor:
+        """`input_gradient` of a `run_first`, (batch, ·)."""
+        if tape.plain:
+            net, own = tape.plain[0]
+            return net.input_gradient(own, gradient.squeeze(0), start=start)
+        first = self.layout.select(self.layers("net"), slice(1))
+        return self.layout.input_gradient(first, tape.stacked, gradient, start=start).squeeze(0)
+
+    def _plain_nets(self, x: Tensor, *, one_by_one: bool = False) -> list[PlainNet]:
+        """The plain networks that a pass over `x` is to go through; none where it must or had better go through the layout."""
+        alone = one_by_one or self.layout.members is None or torch.get_num_threads() == 1
+        if not (self._serves_plain and alone and x.is_cpu and x.dtype == torch.float32 and x.dim() == 2):
+            return []
+        return self._nets()
+
+    def _outputs(self, nets: Sequence[PlainNet], x: Tensor) -> tuple[Tensor, list[np.ndarray]]:
+        """Memory for the outputs of these networks, whole and as an array for each."""
+        rows, width = x.shape[0], self.layout.sizes[-1]
+        outputs = torch.empty(rows, width) if self.layout.members is None else torch.empty(len(nets), rows, width)
+        return outputs, [outputs.numpy()] if self.layout.members is None else list(outputs.numpy())
+
+    def _nets(self) -> list[PlainNet]:
+        flat = self._parameters["flat"]  # what `self.flat` finds after a search that takes longer than this function
+        assert flat is not None
+        pointer = flat.data_ptr()
+        if self._plain is None or self._plain[0] != pointer:
+            views = self.layers("net"), self.gradient_layers("net")
+            if self.layout.members is None:
+                nets = [PlainNet(*views)]
+            else:
+                nets = [PlainNet(*(_of_member(layers, i) for layers in views)) for i in range(self.layout.members)]
+            self._plain = (pointer, nets)
+        return self._plain[1]
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**super().__getstate__(), "_plain": None}
+
+
+def _of_member(layers: Sequence[Layer], member: int) -> list[Layer]:
+    return [Layer(layer.weight[member], layer.bias[member, 0], None, None) for layer in layers]

@@ -1,0 +1,95 @@
+"""A rectified network on the CPU in few calls: what `MLPLayout` does for all kinds, for the kind that off-policy learners
+spend their time in.
+
+Between large products every call, torch's or Python's, takes some microseconds, several times what it takes in a loop of its
+own, presumably for cold caches. So views are made beforehand, who makes which product is settled once per pass, and thin
+products are numpy's, whose way to them is the shortest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.models.blas import WIDE, large_by_numpy, linear_by_onednn, unwarned
+from rl_training.models.layout import Layer, MLPLayout
+
+THIN = 16  # inputs or outputs up to which a layer's thin products are numpy's
+
+PlainTape = list[Tensor]
+"""What each layer read, the network's inputs first."""
+
+
+class PlainNet:
+    """One network with ReLU and no layer norm, over views of a flat vector and of its gradient, outside of autograd."""
+
+    def __init__(self, layers: Sequence[Layer], gradients: Sequence[Layer]) -> None:
+        self._weights, self._biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
+        self._transposed = [weight.mT for weight in self._weights]
+        self._last = self._weights[-1].numpy(), self._biases[-1].numpy()
+        self._weight_gradients, self._bias_gradients = [g.weight for g in gradients], [g.bias for g in gradients]
+        self._gradient_arrays = [gradient.numpy() for gradient in self._weight_gradients]
+        self._thin = [min(weight.shape) <= THIN for weight in self._weights]
+        self._wide = [min(weight.shape) >= WIDE for weight in self._weights]
+
+    @staticmethod
+    def serves(layout: MLPLayout) -> bool:
+        return layout.activation == "relu" and not layout.layer_norm
+
+    @unwarned
+    def run(self, x: Tensor, outputs: np.ndarray) -> PlainTape:
+        """Fills `outputs` (rows, out); gives the tape for the passes back."""
+        tape, linear = [x], linear_by_onednn(x.shape[0])
+        for i in range(len(self._weights) - 1):
+            if linear is not None and self._wide[i]:
+                # not with its own ReLU: that makes 0 of a NaN, and a network that is broken would look sound
+                x = linear(x, self._transposed[i], self._biases[i], "none", [], "")
+            else:
+                x = torch.addmm(self._biases[i], x, self._weights[i])
+            tape.append(x.relu_())
+        weight, bias = self._last
+        np.dot(x.numpy(), weight, out=outputs)
+        outputs += bias
+        return tape
+
+    @unwarned
+    def backward(self, tape: PlainTape, gradient: Tensor) -> None:
+        """Write the gradient of whatever has `gradient` at the outputs where it belongs."""
+        by_numpy, linear = large_by_numpy(), linear_by_onednn(gradient.shape[0])
+        for i in range(len(self._weights) - 1, -1, -1):
+            if by_numpy or self._thin[i]:
+                np.dot(tape[i].numpy().T, gradient.numpy(), out=self._gradient_arrays[i])
+            else:
+                torch.mm(tape[i].mT, gradient, out=self._weight_gradients[i])
+            torch.sum(gradient, 0, out=self._bias_gradients[i])
+            if i:
+                gradient = self._back(i, tape, gradient, linear if self._wide[i] else None)
+
+    def input_gradient(self, tape: PlainTape, gradient: Tensor, *, start: int = 0) -> Tensor:
+        """The gradient at the inputs from column `start` on; the parameters are taken as fixed."""
+        linear = linear_by_onednn(gradient.shape[0])
+        for i in range(len(self._weights) - 1, 0, -1):
+            gradient = self._back(i, tape, gradient, linear if self._wide[i] else None)
+        return torch.mm(gradient, self._transposed[0][:, start:])
+
+    @unwarned
+    def add_input_gradient(self, tape: PlainTape, gradient: Tensor, total: Tensor, *, start: int = 0) -> None:
+        """Add it to `total`, of those rows alone where `gradient` (rows, 1) is not zero."""
+        rows = np.flatnonzero(gradient.numpy())
+        index = torch.from_numpy(rows)
+        kept = [tape[0], *(read.index_select(0, index) for read in tape[1:])]
+        total.numpy()[rows] += self.input_gradient(kept, gradient.index_select(0, index), start=start).numpy()
+
+    def _back(self, i: int, tape: PlainTape, gradient: Tensor, linear: Callable[..., Tensor] | None) -> Tensor:
+        """From the outputs of layer `i` to those of the layer before it, before their ReLU."""
+        if linear is not None:
+            gradient = linear(gradient, self._weights[i], None, "none", [], "")
+        elif gradient.shape[1] == 1:
+            gradient = gradient * self._transposed[i]
+        else:
+            gradient = torch.mm(gradient, self._transposed[i])
+        torch.ops.aten.threshold_backward.grad_input(gradient, tape[i], 0, grad_input=gradient)
+        return gradient
