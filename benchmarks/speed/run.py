@@ -108,7 +108,7 @@ def measure(
         "measures": [summary(measure, values[measure.key], threads) for measure in row.measures],
         "note": row.note,
         "versions": versions | library_versions(),
-        "machine": {"cpu": cpu_model(), "cores": os.cpu_count(), "system": platform.system()},
+        "machine": {"cpu": cpu_model(), "avx512": avx512(), "cores": os.cpu_count(), "system": platform.system()},
         "date": datetime.now(timezone.utc).date().isoformat(),
         "command": f"python benchmarks/speed/run.py --row {row.name} --threads {threads} --repeats {repeats} --clock {clock}",
     }
@@ -182,8 +182,17 @@ def library_versions() -> dict[str, str]:
 
 
 def cpu_model() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return next((line.partition(":")[2].strip() for line in cpu_facts() if line.startswith("model name")), platform.processor())
+
+
+def avx512() -> bool:
+    """Machines of one name differ in whether they show it to their guests."""
+    return any(line.startswith("flags") and "avx512f" in line.split() for line in cpu_facts())
+
+
+def cpu_facts() -> list[str]:
+    path = Path("/proc/cpuinfo")
+    return path.read_text().splitlines() if path.exists() else []
 
 
 if __name__ == "__main__":
