@@ -47,22 +47,23 @@ ran beside them on the two cores (and took its share of the caches); the others 
 NOT_REACHED = """
 ## What was not reached, and why
 
-Bounds are of this machine, whose processor has no AVX-512 to offer: one 256×256×256 product takes 0.41 to 0.43 ms on one thread (80 GFLOP/s). *sgemm bound* is measured in the same run as the rest, by whichever of MKL and
-OpenBLAS is faster there; it wanders as the machine does.
+Machines of the same name took turns: those of most rows showed no AVX-512 (one 256×256×256 product took 0.41 to 0.43 ms on one thread, 80 GFLOP/s), that of SAC's, TD3's, DDPG's and OpenAI ES's rows on Pendulum did (0.33 ms, 100 GFLOP/s); a
+row's file says which. *sgemm bound* is measured in the same run as the rest, by whichever of MKL and OpenBLAS is faster there; it wanders as the machine does.
 
-- **SAC, TD3, DDPG, one thread**: products alone make SAC {sac_1t}, TD3 {td3_1t} and DDPG {ddpg_1t} times SB3's speed, so that 1.8 times would want {sac_1t_wanted}, {td3_1t_wanted} and {ddpg_1t_wanted} % of the bound; the table says where we are. Of a step of SAC two thirds are products
-  (fifteen of 256×256×256 and the thin ones), 0.65 ms acting, environment and replay, and the rest some 900 small operations of torch.
-- **SAC, two threads**: the bound is {sac_2t} times SB3; 2.2 times would want {sac_2t_wanted} % of it. A second thread shortens the large products (6.3 ms for an update in place of 9.6, timed apart); what is between them, and the environment, stays as it is. Handing whole passes to threads of our own
-  was [slower](decisions/0008-threads-that-take-whole-parts.md). SBX compiles the whole update with XLA; ours is level with it, a few percent above or below.
+- **SAC, TD3, DDPG, one thread**: products alone make SAC {sac_1t}, TD3 {td3_1t} and DDPG {ddpg_1t} times SB3's speed, so that 1.8 times would want {sac_1t_wanted}, {td3_1t_wanted} and {ddpg_1t_wanted} % of the bound; the table says where we are. An update of SAC
+  took 7.0 ms when its parts were timed (apart from the table, not committed): 5.6 forward and backward through the networks, 0.5 the gradient at the actions, 0.2 Adam and the targets' averages, the rest small calls; 0.4 ms are collecting and drawing a batch.
+- **SAC, two threads**: the bound is {sac_2t} times SB3; 2.2 times would want {sac_2t_wanted} % of it. A second thread shortens the large products; what is between them, and the environment, stays as it is. Handing whole passes to threads of our own
+  was [slower](decisions/0008-threads-that-take-whole-parts.md). SBX compiles the whole update with XLA: with two threads it was ahead of ours in three of five repeats, by up to 39 %. Ours moved between 118 and 185 steps a second from repeat to repeat, and so did its bound
+  (143 to 272): two threads that wait for each other after every operation feel every other guest of the host.
 - **HalfCheetah**: the same, with the simulator's time on top for everybody; these two rows are older than the others and have no bound of their own.
 - **CQL with two threads**: the products alone are {cql_2t} times d3rlpy, and ours takes 1.1 times their time: what was asked for cannot be had by making the same products.
 - **RLPD**: the products alone would make 55 critic updates a second, 1.7 times the loop over separate networks; 1.5 times needs 87 % of that bound; what is not a product (layer norm, Adam over ten critics, their targets) takes 30 % of ours.
 - **PETS**: a plan takes 1.3 times its bare matrix products, which are {pets_plan_1t} times as fast as mbrl-lib on one thread and {pets_plan_2t} times on two. mbrl-lib's own time varied from 4.0 to 5.9 s between
   repeats on one thread, and from 2.2 to 3.1 on two, and with it the ratio.
 - **MOPO's rollouts** with networks of 4×200 would make 35,000 transitions a second if they were nothing but matrix products; with the preset's networks they make more than the 100,000 asked for.
-- **ES, batched**: 321,000 steps a second are 200 µs for a step of 64 policies; the five repeats lie between 267,000 and 355,000, those of EvoTorch, on a stock environment, between 7,900 and 9,200, and the ratios between 32 and 43.
-  Ten repeats with the code before (in this file's history), which had each checkpoint's disk work within the step, gave 37.2. Of the fastest repeat's 180 µs acting takes about 74 (29 of them products: 1.1 MB of weights are read, more than the second-level cache holds), the
-  environment 25, the loop 35, and the rest is what a generation costs beside its steps: noise, learning, log and checkpoint.
+- **ES, batched**: the five repeats lie between 263,000 and 418,000 steps a second, those of EvoTorch, on a stock environment, between 11,100 and 12,900, and the ratios between 24 and 32; on the machine without AVX-512, where EvoTorch made 7,900 to 9,200, the ratio was 34.9 (32 to 43; in this
+  file's history). Eight runs in turns with the code from before each checkpoint's disk work went into a thread showed no difference (390,000 and 392,000 in the mean). Of 180 µs for a step of 64 policies, timed on the other machine, acting took about 74 (29 of them products: 1.1 MB of weights are read, more than
+  the second-level cache held), the environment 25, the loop 35, and the rest is what a generation costs beside its steps: noise, learning, log and checkpoint.
 - **PPO** is there in the median, while SB3's own rate moved between 2,260 and 3,400 steps a second within the row; the fastest repeat of ours over the fastest of theirs is 4.3, and 5.0 with the batched environment.
   An update of 0.48 ms has 0.24 ms of matrix products and 0.12 ms of tanh and its gradient.
 
