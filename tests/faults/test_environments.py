@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,10 @@ from small_runs import small_config, train
 
 def children() -> dict[int, str]:
     """Of this process, the dead that nobody asked after among them; python's own tracker is none of ours."""
-    pids = [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
+    pids: list[int] = []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended has no children any more
+            pids += map(int, (task / "children").read_text().split())
     commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().decode() for pid in pids if Path(f"/proc/{pid}").exists()}
     return {pid: command for pid, command in commands.items() if "resource_tracker" not in command}
 
