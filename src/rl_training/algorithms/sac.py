@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm, detached
-from rl_training.algorithms.lean_losses import actor_loss_values, bellman_targets, critic_loss_values, lowest_shares
+from rl_training.algorithms.lean_losses import bellman_targets, lowest_shares
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.models.blas import unwarned
 from rl_training.models.flat_mlp import FlatMLP
@@ -34,12 +34,12 @@ def critic_loss_gradient(q_values: ArrayOrTensor, target: ArrayOrTensor) -> Arra
 def fill_critic_gradient(critics: FlatMLP, batch: Batch, target: Tensor) -> Metrics:
     """The critics' losses, and in `critics.gradient` what autograd would make of them."""
     x = torch.cat([batch["obs"], batch["actions"]], dim=-1)
-    if not x.is_cpu:
+    if x.is_cpu:
+        wanted = target.numpy()
+        outputs = critics.learn(x, lambda own: torch.from_numpy(critic_loss_gradient(own.numpy()[..., 0], wanted)[..., None]))
+    else:
         outputs = critics.learn(x, lambda own: critic_loss_gradient(own.squeeze(-1), target).unsqueeze(-1))
-        return critic_loss(outputs.squeeze(-1), target)
-    wanted = target.numpy()
-    outputs = critics.learn(x, lambda own: torch.from_numpy(critic_loss_gradient(own.numpy()[..., 0], wanted)[..., None]))
-    return critic_loss_values(outputs.numpy()[..., 0], wanted)
+    return critic_loss(outputs.squeeze(-1), target)
 
 
 def actor_loss(q_values: Tensor, logprobs: Tensor, alpha: float | Tensor, *, pessimistic: bool = True) -> Metrics:
@@ -207,13 +207,8 @@ class SAC(Algorithm):
         logprobs = done.sample.logprobs
         outputs, tape = critics.run(torch.cat([obs, done.sample.actions], dim=-1))
         q_values = outputs.squeeze(-1)
-        if obs.is_cpu:
-            weight = alpha.item()
-            losses = actor_loss_values(q_values.numpy(), logprobs.numpy(), weight, pessimistic=lowest)
-            d_q, d_logprobs = actor_loss_gradient(q_values, logprobs, weight, pessimistic=lowest)
-        else:
-            losses = actor_loss(q_values, logprobs, alpha, pessimistic=lowest)
-            d_q, d_logprobs = actor_loss_gradient(q_values, logprobs, alpha, pessimistic=lowest)
+        losses = actor_loss(q_values, logprobs, alpha, pessimistic=lowest)
+        d_q, d_logprobs = actor_loss_gradient(q_values, logprobs, alpha, pessimistic=lowest)
         # by the lowest critic most of d_q is zero; picking its rows out costs a device that runs ahead more than it saves
         if lowest and obs.is_cpu:
             d_actions = critics.summed_input_gradient(tape, d_q.unsqueeze(-1), start=obs.shape[-1])
