@@ -7,7 +7,7 @@ episode's start is drawn from its seed by the same generator. Constants are read
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
@@ -115,24 +115,34 @@ class BatchedEnvs(ABC):
 
 def squared(x: np.ndarray) -> np.ndarray:
     """What `scalar ** 2` gives for each number: the C library's pow, which is not x·x in one case of a thousand."""
-    twos = _twos(x.shape, x.dtype)
-    if twos is None:
+    power = _c_power(x.dtype)
+    if power is None:
         return np.array([number**2 for number in x.ravel()], dtype=x.dtype).reshape(x.shape)
-    powers: np.ndarray = np.power(x, twos)  # a scalar exponent would be turned into x·x
-    return powers
+    return power(x, _twos(x.shape, x.dtype))
 
 
 @lru_cache(maxsize=256)
-def _twos(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray | None:
-    """Exponents for an array of this shape; None where numpy's power is not the C library's."""
-    return np.full(shape, 2, dtype=dtype) if _power_is_pow(dtype) else None
+def _twos(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """Exponents for an array of this shape (a single one would make numpy's power x·x); they do not lie side by side."""
+    return np.full((*shape, 2), 2, dtype=dtype)[..., 0]
 
 
 @lru_cache(maxsize=2)
-def _power_is_pow(dtype: np.dtype[Any]) -> bool:
-    """Whether numpy's power over an array is the C library's here: on some processors it has a routine of its own."""
+def _c_power(dtype: np.dtype[Any]) -> Callable[[np.ndarray, np.ndarray], np.ndarray] | None:
+    """A power over arrays that is the C library's here, if there is one; a loop over numbers takes ten times as long."""
     probe = np.random.default_rng(0).uniform(-10, 10, 20_000).astype(dtype)
-    return bool((np.power(probe, np.full_like(probe, 2)) == np.array([number**2 for number in probe])).all())
+    expected = np.array([number**2 for number in probe])
+    # numpy's power has vector instructions of its own on some processors; its float_power, of double precision only, has none
+    ways = (np.float_power if dtype == np.float64 else np.power, _torch_power)
+    return next((way for way in ways if np.array_equal(way(probe, _twos(probe.shape, dtype)), expected)), None)
+
+
+def _torch_power(x: np.ndarray, exponents: np.ndarray) -> np.ndarray:
+    """Torch's, which takes vector instructions of its own only where all numbers lie side by side."""
+    import torch
+
+    powers: np.ndarray = torch.pow(torch.from_numpy(x), torch.from_numpy(exponents)).numpy()
+    return powers
 
 
 def each(function: Any, x: np.ndarray) -> np.ndarray:
