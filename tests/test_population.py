@@ -228,7 +228,7 @@ def test_sums_in_blocks_are_those_of_one_step_after_the_other(shape, kept, monke
     seen, expected = observation_sums.ObservationSums(shape[1]), np.zeros((2, *shape))
     seen.append(shape[0])
     for obs in steps:
-        seen.add(obs)
+        seen.next_step()[:] = obs
         expected[0] += obs
         expected[1] += obs * obs
     assert seen.pop(np.ones(shape[0], dtype=bool)).tobytes() == expected.tobytes()

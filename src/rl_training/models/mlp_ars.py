@@ -16,6 +16,7 @@ from rl_training.models.flat_mlp import as_rows
 from rl_training.models.products import tanh_
 
 LINE = 16  # float32 numbers in a cache line
+LEAST, MOST = np.array(-1, dtype=np.float32), np.array(1, dtype=np.float32)  # of a continuous action
 FEW_PRODUCTS = 400  # a batched product of fewer per matrix is done by a plain loop, six times slower than padding costs
 
 
@@ -126,16 +127,29 @@ class MemberPolicies:
             into = _aligned(parameters, rows, weight.shape[2])
             self._layers.append(_Layer(copy, bias if bias is None else bias.contiguous(), into.matrices, into.memory))
         # made once: a tensor's array takes as long to make as the smaller operations take
-        self._arrays = [layer.arrays() for layer in self._layers] if tiny_by_numpy(parameters) else None
+        self._arrays: tuple[np.ndarray, list[_Arrays]] | None = None
+        if tiny_by_numpy(parameters):
+            self._arrays = self._inputs.numpy(), [layer.arrays() for layer in self._layers]
 
     def act(self) -> Tensor:
         """Actions in memory that the next call fills again."""
+        self._compute()
+        outputs = self._layers[-1].outputs
+        return outputs.argmax(dim=-1) if self.discrete else outputs
+
+    def act_array(self) -> np.ndarray:
+        """The same for numpy."""
+        if self._arrays is None or self.discrete:
+            return self.act().numpy()
+        self._compute()
+        return self._arrays[1][-1].outputs
+
+    def _compute(self) -> None:
+        """Outputs of the last layer; those of continuous actions are clipped."""
         if self._arrays is None:
             self._by_torch(self._inputs, self._layers)
         else:
-            self._by_numpy(self._inputs.numpy(), self._arrays)
-        outputs = self._layers[-1].outputs
-        return outputs.argmax(dim=-1) if self.discrete else outputs.clamp_(-1, 1)
+            self._by_numpy(*self._arrays)
 
     @torch.no_grad()
     def _by_torch(self, h: Tensor, layers: Sequence[_Layer]) -> None:
@@ -147,6 +161,8 @@ class MemberPolicies:
             else:
                 torch.baddbmm(bias, h, weight, out=outputs)
             h = outputs
+        if not self.discrete:
+            h.clamp_(-1, 1)
 
     def _by_numpy(self, h: np.ndarray, layers: Sequence[_Arrays]) -> None:
         for i, (weight, bias, outputs, _) in enumerate(layers):
@@ -156,6 +172,9 @@ class MemberPolicies:
             if bias is not None:
                 np.add(outputs, bias, out=outputs)
             h = outputs
+        if not self.discrete:
+            np.maximum(h, LEAST, out=h)
+            np.minimum(h, MOST, out=h)
 
 
 class _Layer(NamedTuple):

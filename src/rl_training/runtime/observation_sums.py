@@ -14,12 +14,13 @@ class ObservationSums:
         self.sums = np.zeros((2, 0, obs_dim))
         self.steps, self.kept = np.zeros((0, 0, obs_dim), dtype=np.float32), 0
 
-    def add(self, obs: np.ndarray) -> None:
-        """Those of one step, a row for each there is."""
-        self.steps[self.kept] = obs
-        self.kept += 1
+    def next_step(self) -> np.ndarray:
+        """Where the observations of one more step belong, a row for each episode; to be filled at once."""
         if self.kept == len(self.steps):
             self._add_up()
+        self.kept += 1
+        step: np.ndarray = self.steps[self.kept - 1]
+        return step
 
     def append(self, count: int) -> None:
         """So many more rows, of which nothing was seen yet."""

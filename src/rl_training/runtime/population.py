@@ -166,7 +166,7 @@ class _Share:
         self.seen = ObservationSums(spec.obs_dim)
         self.begun = self.clock = 0
         if (how := generation.filter) is not None:  # matrices: with one row for all an operation takes three times as long
-            self.shift, self.scale = (np.tile(row, (min(count, envs.num_envs), 1)) for row in (how.shift, how.scale))
+            self.tiles = [np.tile(row, (min(count, envs.num_envs), 1)) for row in (how.shift, how.scale)]
             self.clips = [np.array(sign * how.clip, dtype=np.float32) for sign in (-1, 1)]
         self._lay_out(np.arange(2 * len(directions)))
         self._begin(np.arange(min(count, envs.num_envs)))
@@ -193,27 +193,25 @@ class _Share:
 
     def _act(self) -> np.ndarray:
         """The learner's actions for the rows under way, from the observations as the filter shows them."""
-        distance = shown = self.obs
+        shown, seen = self.obs, self.seen.next_step() if self.generation.wants_moments else None
         if (how := self.generation.filter) is not None:
-            distance = self.obs - self.shift[: len(self.obs)]
-            shown = distance * self.scale[: len(self.obs)]
+            distance = np.subtract(shown, self.shift, out=seen)
+            shown = distance * self.scale
             if how.clip < math.inf:
                 np.maximum(shown, self.clips[0], out=shown)
                 np.minimum(shown, self.clips[1], out=shown)
+        elif seen is not None:
+            seen[:] = shown
         if self.everywhere:
             self.inputs[:] = shown.reshape(self.inputs.shape)
         else:
             self.inputs[self.where] = shown
-        if self.generation.wants_moments:
-            self.seen.add(distance)
-        actions = self.policies.act().numpy()
+        actions = self.policies.act_array()
         return actions.reshape(-1, *actions.shape[2:]) if self.everywhere else actions[self.where]
 
     def _when(self) -> tuple[Any, Any]:
         """The rows under way and how many steps each has made, as indices; a slice and a number where all go together."""
-        if self.all_together:
-            return slice(None), self.clock - int(self.births[0])
-        return self.rows, self.clock - self.births
+        return (slice(None), self.clock - self.birth) if self.birth is not None else (self.rows, self.clock - self.births)
 
     def _begin(self, slots: np.ndarray) -> None:
         """The next episodes that wait, in the environments named."""
@@ -240,7 +238,7 @@ class _Share:
         left = ~over
         self.rows, self.slots, self.births = self.rows[left], self.slots[left], self.births[left]
         self.obs, self.totals = self.obs[left], self.totals[left]
-        if self.begun == len(self.returns) and 2 * len(self.rows) <= len(self.members) * self.generation.episodes:
+        if self.begun == len(self.returns) and 0 < 2 * len(self.rows) <= len(self.members) * self.generation.episodes:
             members = np.unique(self.rows // self.generation.episodes)
             if 2 * len(members) <= len(self.members) and len(self.members) > 2:
                 self._lay_out(members if len(members) > 1 else np.unique(np.append(members, [0, 1])))
@@ -260,7 +258,10 @@ class _Share:
         self.where = np.searchsorted(self.members, self.rows // episodes), self.rows % episodes
         self.everywhere = np.array_equal(self.where[0] * episodes + self.where[1], np.arange(len(self.members) * episodes))
         self.every_slot = np.array_equal(self.slots, np.arange(self.envs.num_envs))
-        self.all_together = len(self.rows) == len(self.returns) and len(np.unique(self.births)) == 1
+        all_together = len(self.rows) == len(self.returns) and len(np.unique(self.births)) == 1
+        self.birth = int(self.births[0]) if all_together else None
+        if self.generation.filter is not None:
+            self.shift, self.scale = (tile[: len(self.rows)] for tile in self.tiles)
 
     def _located(self, fault: EnvFault) -> EnvFault:
         row = self.rows[self.slots.tolist().index(fault.index)]
