@@ -143,4 +143,4 @@ def test_squares_are_those_of_numpy_scalars(dtype):
 
 
 def test_squares_of_double_precision_take_no_loop_over_numbers():
-    assert batched_module._c_power(np.dtype(np.float64)) is np.float_power
+    assert batched_module._way_to_square("d") is batched_module._by_numpy

@@ -220,7 +220,7 @@ def test_an_environment_that_raises_is_named_with_generation_and_direction():
         PopulationEvaluator(model, envs, spec).run(generation_of(model), range(4))
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (3, 2), (64, 3)])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 2), (2, 1), (3, 2), (64, 3), (700, 17)])
 @pytest.mark.parametrize("kept", [1, 7, 1000])
 def test_sums_in_blocks_are_those_of_one_step_after_the_other(shape, kept, monkeypatch):
     monkeypatch.setattr(observation_sums, "KEPT_BYTES", kept * 4 * shape[0] * shape[1])

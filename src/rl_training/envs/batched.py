@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -57,7 +57,7 @@ class BatchedEnvs(ABC):
             if seed not in starts:
                 starts[seed] = self.start(np.random.Generator(np.random.PCG64(np.random.SeedSequence(int(seed)))))
         index = np.asarray(indices)
-        state = np.array([starts[seed] for seed in seeds]).T.reshape(self.state_size, len(index))
+        state = self.begun(np.array([starts[seed] for seed in seeds]).T.reshape(-1, len(index)))
         self._state[:, index] = state
         self._elapsed[index] = 0
         return self.first_obs(state)
@@ -98,7 +98,11 @@ class BatchedEnvs(ABC):
 
     @abstractmethod
     def start(self, rng: np.random.Generator) -> np.ndarray:
-        """The state an episode begins in."""
+        """What an episode's start is drawn as: its state, or what `begun` makes the state of."""
+
+    def begun(self, drawn: np.ndarray) -> np.ndarray:
+        """The states [state_size, n] of what was drawn for so many episodes."""
+        return drawn
 
     @abstractmethod
     def advance(self, state: np.ndarray, actions: np.ndarray, elapsed: np.ndarray) -> Outcome:
@@ -115,34 +119,45 @@ class BatchedEnvs(ABC):
 
 def squared(x: np.ndarray) -> np.ndarray:
     """What `scalar ** 2` gives for each number: the C library's pow, which is not x·x in one case of a thousand."""
-    power = _c_power(x.dtype)
-    if power is None:
-        return np.array([number**2 for number in x.ravel()], dtype=x.dtype).reshape(x.shape)
-    return power(x, _twos(x.shape, x.dtype))
+    return _squaring(x.shape, x.dtype.char)(x)
+
+
+Squaring: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
 
 @lru_cache(maxsize=256)
-def _twos(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """Exponents for an array of this shape (a single one would make numpy's power x·x); they do not lie side by side."""
-    return np.full((*shape, 2), 2, dtype=dtype)[..., 0]
+def _squaring(shape: tuple[int, ...], dtype: str) -> Squaring:
+    """How arrays of this kind are squared: with vectors, where there is a way that gives the C library's numbers."""
+    way = _way_to_square(dtype)
+    return _by_loop if way is None else way(np.full(shape, 2, dtype=dtype))
 
 
 @lru_cache(maxsize=2)
-def _c_power(dtype: np.dtype[Any]) -> Callable[[np.ndarray, np.ndarray], np.ndarray] | None:
-    """A power over arrays that is the C library's here, if there is one; a loop over numbers takes ten times as long."""
+def _way_to_square(dtype: str) -> Callable[[np.ndarray], Squaring] | None:
+    """Numpy's power has vector instructions of its own on some processors, with other last bits; its float_power, of
+    double precision only, never has. Whichever it is, it is held against scalars before it is used."""
     probe = np.random.default_rng(0).uniform(-10, 10, 20_000).astype(dtype)
-    expected = np.array([number**2 for number in probe])
-    # numpy's power has vector instructions of its own on some processors; its float_power, of double precision only, has none
-    ways = (np.float_power if dtype == np.float64 else np.power, _torch_power)
-    return next((way for way in ways if np.array_equal(way(probe, _twos(probe.shape, dtype)), expected)), None)
+    expected, twos = _by_loop(probe), np.full_like(probe, 2)
+    ways = (_by_numpy, _by_torch)
+    return next((way for way in ways if np.array_equal(way(twos)(probe), expected)), None)
 
 
-def _torch_power(x: np.ndarray, exponents: np.ndarray) -> np.ndarray:
-    """Torch's, which takes vector instructions of its own only where all numbers lie side by side."""
+def _by_numpy(twos: np.ndarray) -> Squaring:
+    power = np.float_power if twos.dtype == np.float64 else np.power  # a scalar exponent would make the latter x·x
+    return lambda x: power(x, twos)
+
+
+def _by_torch(twos: np.ndarray) -> Squaring:
+    """Torch's pow takes vector instructions of its own only where all numbers lie side by side."""
     import torch
 
-    powers: np.ndarray = torch.pow(torch.from_numpy(x), torch.from_numpy(exponents)).numpy()
-    return powers
+    apart = torch.from_numpy(np.stack([twos, twos], axis=-1))[..., 0]
+    return lambda x: torch.pow(torch.from_numpy(x), apart).numpy()
+
+
+def _by_loop(x: np.ndarray) -> np.ndarray:
+    """It takes ten times as long."""
+    return np.array([number**2 for number in x.ravel()], dtype=x.dtype).reshape(x.shape)
 
 
 def each(function: Any, x: np.ndarray) -> np.ndarray:

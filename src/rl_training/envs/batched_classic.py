@@ -93,10 +93,13 @@ class BatchedPendulum(BatchedEnvs):
         self._half_turn, self._turn = np.array(np.pi), np.array(2 * np.pi)
 
     def start(self, rng: np.random.Generator) -> np.ndarray:
-        state = np.empty(5)
         # Gymnasium draws both in one call, which gives the same numbers in four times the time
-        state[4], state[2] = rng.uniform(low=-np.pi, high=np.pi), rng.uniform(low=-1.0, high=1.0)
-        self._look(state[:, None])
+        return np.array([rng.uniform(low=-np.pi, high=np.pi), rng.uniform(low=-1.0, high=1.0)])
+
+    def begun(self, drawn: np.ndarray) -> np.ndarray:
+        state = np.empty((5, drawn.shape[1]))
+        state[4], state[2] = drawn
+        self._look(state)
         return state
 
     def advance(self, state: np.ndarray, actions: np.ndarray, elapsed: np.ndarray) -> Outcome:  # noqa: ARG002

@@ -44,7 +44,8 @@ class ObservationSums:
             return
         seen = self.steps[: self.kept]
         for power, addends in enumerate((seen, seen * seen)):
-            # accumulate, unlike reduce, adds in order whatever the shape: a row's sum must not depend on the others
             sums = np.concatenate([self.sums[power, None], addends], dtype=np.float64)
-            self.sums[power] = np.add.accumulate(sums, axis=0, out=sums)[-1]
+            # reduce adds whole steps, one after the other, but single numbers in an order of its own; accumulate, which takes
+            # twenty times as long, adds in order whatever the shape: a row's sum must not depend on the others
+            self.sums[power] = np.add.reduce(sums) if sums[0].size > 1 else np.add.accumulate(sums)[-1]
         self.kept = 0

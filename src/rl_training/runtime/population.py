@@ -24,7 +24,7 @@ from rl_training.runtime.rng import Stream
 from rl_training.types import EnvSpec
 
 CACHE_BYTES = 2 << 20  # of parameters evaluated together; much more than the second-level cache holds is slower
-NOISE_STEPS = 128  # action noise is drawn for as many steps at a time
+NOISE_STEPS = 256  # action noise is drawn for as many steps at a time
 
 
 class Filter(NamedTuple):
@@ -207,7 +207,7 @@ class _Share:
         else:
             self.inputs[self.where] = shown
         actions = self.policies.act_array()
-        return actions.reshape(-1, *actions.shape[2:]) if self.everywhere else actions[self.where]
+        return actions.reshape(self.as_rows) if self.everywhere else actions[self.where]
 
     def _when(self) -> tuple[Any, Any]:
         """The rows under way and how many steps each has made, as indices; a slice and a number where all go together."""
@@ -251,6 +251,7 @@ class _Share:
         parameters = self.parameters if everyone else self.parameters[torch.from_numpy(members)]
         self.policies = MemberPolicies(self.model, parameters, rows=episodes)
         self.inputs = self.policies.obs.numpy()
+        self.as_rows = (-1,) if self.spec.discrete else (-1, self.spec.action_dim)
 
     def _place(self) -> None:
         """Where the rows under way stand in the batched policy, and whether they are all there is."""
