@@ -9,11 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from threading import get_ident
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import gymnasium as gym
 import numpy as np
 
+from rl_training.envs.seeds import generators
 from rl_training.envs.source import EnvSource
 from rl_training.envs.vector import Indices, Transitions, action_dtype
 from rl_training.errors import ConfigError
@@ -52,12 +54,11 @@ class BatchedEnvs(ABC):
 
     def reset(self, indices: Indices, seeds: Sequence[int]) -> np.ndarray:
         """Begin a new episode in the environments named; their first observations."""
-        starts: dict[int, np.ndarray] = {}  # in a population several environments begin the same episode
-        for seed in seeds:
-            if seed not in starts:
-                starts[seed] = self.start(np.random.Generator(np.random.PCG64(np.random.SeedSequence(int(seed)))))
+        different = dict.fromkeys(map(int, seeds))  # in a population several environments begin the same episode
+        rngs = generators([(seed,) for seed in different])
+        starts = {seed: self.start(rng) for seed, rng in zip(different, rngs, strict=True)}
         index = np.asarray(indices)
-        state = self.begun(np.array([starts[seed] for seed in seeds]).T.reshape(-1, len(index)))
+        state = self.begun(np.array([starts[int(seed)] for seed in seeds]).T.reshape(-1, len(index)))
         self._state[:, index] = state
         self._elapsed[index] = 0
         return self.first_obs(state)
@@ -119,15 +120,15 @@ class BatchedEnvs(ABC):
 
 def squared(x: np.ndarray) -> np.ndarray:
     """What `scalar ** 2` gives for each number: the C library's pow, which is not x·x in one case of a thousand."""
-    return _squaring(x.shape, x.dtype.char)(x)
+    return _squaring(x.shape, x.dtype.char, get_ident())(x)
 
 
 Squaring: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
 
 @lru_cache(maxsize=256)
-def _squaring(shape: tuple[int, ...], dtype: str) -> Squaring:
-    """How arrays of this kind are squared: with vectors, where there is a way that gives the C library's numbers."""
+def _squaring(shape: tuple[int, ...], dtype: str, thread: int) -> Squaring:  # noqa: ARG001 (each has memory of its own)
+    """How arrays of this kind are squared: in one call, where there is a way that gives the C library's numbers."""
     way = _way_to_square(dtype)
     return _by_loop if way is None else way(np.full(shape, 2, dtype=dtype))
 
@@ -151,8 +152,18 @@ def _by_torch(twos: np.ndarray) -> Squaring:
     """Torch's pow takes vector instructions of its own only where all numbers lie side by side."""
     import torch
 
-    apart = torch.from_numpy(np.stack([twos, twos], axis=-1))[..., 0]
-    return lambda x: torch.pow(torch.from_numpy(x), apart).numpy()
+    # tensors are made once: around a step of many policies the three of a call take longer than the loop would save
+    apart, given = torch.from_numpy(np.stack([twos, twos], axis=-1))[..., 0], torch.from_numpy(np.empty_like(twos))
+    powers = torch.empty_like(given)
+    given_array, powers_array = given.numpy(), powers.numpy()
+
+    def squares(x: np.ndarray) -> np.ndarray:
+        given_array[...] = x
+        torch.pow(given, apart, out=powers)
+        copy: np.ndarray = powers_array.copy()
+        return copy
+
+    return squares
 
 
 def _by_loop(x: np.ndarray) -> np.ndarray:

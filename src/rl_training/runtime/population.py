@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from rl_training.envs.vector import EnvFault, VectorEnvs, all_finite, episode_seed, seed_sequence
+from rl_training.envs.seeds import episode_seeds, generators
+from rl_training.envs.vector import EnvFault, VectorEnvs, all_finite
 from rl_training.models.mlp_ars import MemberPolicies, MLPARSModel
 from rl_training.runtime.observation_sums import ObservationSums
 from rl_training.runtime.rng import Stream
@@ -51,15 +52,19 @@ class Generation:
 
     def perturbation(self, direction: int) -> np.ndarray:
         """Anybody can make it from these few numbers, so it need not be sent. To be read only."""
-        drawn = _drawn(self.seed, self.number, len(self.parameters))
-        if direction not in drawn:
-            rng = self._rng(Stream.PERTURBATIONS, direction)
-            drawn[direction] = rng.standard_normal(len(self.parameters), dtype=np.float32)
-            drawn[direction].flags.writeable = False
-        return drawn[direction]
+        return self._drawn([direction])[0]
 
     def perturbations(self, directions: Sequence[int]) -> np.ndarray:
-        return np.stack([self.perturbation(direction) for direction in directions])
+        """One below the other."""
+        return np.stack(self._drawn(directions))
+
+    def _drawn(self, directions: Sequence[int]) -> list[np.ndarray]:
+        drawn = _drawn(self.seed, self.number, len(self.parameters))
+        missing = [direction for direction in directions if direction not in drawn]
+        for direction, rng in zip(missing, self.rngs(Stream.PERTURBATIONS, missing), strict=True):
+            drawn[direction] = rng.standard_normal(len(self.parameters), dtype=np.float32)
+            drawn[direction].flags.writeable = False
+        return [drawn[direction] for direction in directions]
 
     def digest(self) -> int:
         """Of the policy and of how it sees; two who mean the same generation have the same."""
@@ -68,16 +73,15 @@ class Generation:
             crc = zlib.crc32(seen.tobytes(), crc)
         return zlib.crc32(self.number.to_bytes(8, "little"), crc)
 
-    def episode_seeds(self, direction: int) -> list[int]:
-        """Both signs meet the same episodes, so that their difference is due to the parameters alone."""
-        path = (self.seed, Stream.POPULATION_ENVS, self.number, direction)
-        return [episode_seed(*path, episode) for episode in range(self.episodes)]
+    def episode_seeds(self, directions: Sequence[int]) -> np.ndarray:
+        """[directions, episodes]. Both signs meet the same, so that their difference is due to the parameters alone."""
+        first = (self.seed, Stream.POPULATION_ENVS, self.number)
+        seeds = episode_seeds([(*first, direction, episode) for direction in directions for episode in range(self.episodes)])
+        return np.array(seeds).reshape(len(directions), self.episodes)
 
-    def noise_rng(self, direction: int) -> np.random.Generator:
-        return self._rng(Stream.ACTION_NOISE, direction)
-
-    def _rng(self, stream: Stream, direction: int) -> np.random.Generator:
-        return np.random.Generator(np.random.PCG64(seed_sequence(self.seed, stream, self.number, direction)))
+    def rngs(self, stream: Stream, directions: Sequence[int]) -> list[np.random.Generator]:
+        """A generator for each direction."""
+        return generators([(self.seed, stream, self.number, direction) for direction in directions])
 
 
 @lru_cache(maxsize=1)
@@ -153,12 +157,11 @@ class _Share:
         count = 2 * len(directions) * generation.episodes
         self.returns, self.lengths = np.zeros(count), np.zeros(count, dtype=np.int64)
         self.sums = np.zeros((2, count, spec.obs_dim))
-        self.seeds = [seed for d in directions for seed in 2 * generation.episode_seeds(d)]
+        self.seeds = generation.episode_seeds(directions).repeat(2, axis=0).ravel().tolist()
         pairs = np.empty((len(directions), 2, len(generation.parameters)), dtype=np.float32)
-        for (plus, minus), direction in zip(pairs, directions, strict=True):
-            step = np.float32(generation.noise_std) * generation.perturbation(direction)
-            np.add(generation.parameters, step, out=plus)
-            np.subtract(generation.parameters, step, out=minus)
+        steps = np.float32(generation.noise_std) * generation.perturbations(directions)
+        np.add(generation.parameters, steps, out=pairs[:, 0])
+        np.subtract(generation.parameters, steps, out=pairs[:, 1])
         self.parameters = torch.from_numpy(pairs).flatten(0, 1)
         self.noise = _ActionNoise(generation, directions, spec)
         self.rows = self.slots = self.births = np.zeros(0, dtype=np.int64)
@@ -276,7 +279,7 @@ class _ActionNoise:
 
     def __init__(self, generation: Generation, directions: Sequence[int], spec: EnvSpec) -> None:
         wanted = generation.action_noise > 0 and not spec.discrete
-        self.streams = [generation.noise_rng(direction) for direction in directions] if wanted else []
+        self.streams = generation.rngs(Stream.ACTION_NOISE, directions) if wanted else []
         self.episodes, self.std = generation.episodes, np.float32(generation.action_noise)
         self.table = np.zeros((0, 2 * len(directions) * self.episodes, spec.action_dim), dtype=np.float32)
 
