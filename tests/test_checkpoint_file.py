@@ -76,6 +76,12 @@ def test_any_tree_comes_back_bit_for_bit(tree: object, tmp_path: Path):
 @pytest.mark.parametrize(
     "value",
     [
+        [0.1, -0.0, 1e300],
+        [0.1, math.nan, -math.inf],
+        [0, -(2**53), 2**53],
+        [1, 2**53 + 1],
+        [1, -(2**60)],
+        [1, True, 2.0],
         torch.tensor(3, dtype=torch.int64),  # no dimensions
         torch.empty(0, 5),
         torch.tensor([1.5, -2.0], dtype=torch.bfloat16),

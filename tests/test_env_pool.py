@@ -11,8 +11,9 @@ import pytest
 import toy_envs
 from rl_training.envs.episodes import Evaluator, run_episodes
 from rl_training.envs.pool import EnvPool, PoolStep
+from rl_training.envs.seeds import episode_seed
 from rl_training.envs.source import EnvSource
-from rl_training.envs.vector import EnvFault, SyncEnvs, episode_seed
+from rl_training.envs.vector import EnvFault, SyncEnvs
 from rl_training.errors import CheckpointError, EnvError, NumericsError
 
 

@@ -20,9 +20,10 @@ from gymnasium.wrappers import FlattenObservation, TimeLimit
 
 import toy_envs
 from rl_training.envs.processes import start_method, travels
+from rl_training.envs.seeds import FEW, episode_seed, episode_seeds, generators, seed_sequence, state_words
 from rl_training.envs.source import EnvSource
 from rl_training.envs.spaces import describe_env, require_actions
-from rl_training.envs.vector import EnvFault, SyncEnvs, VectorEnvs, all_finite, episode_seed, make_envs, seed_sequence
+from rl_training.envs.vector import EnvFault, SyncEnvs, VectorEnvs, all_finite, make_envs
 from rl_training.envs.workers import AsyncEnvs
 from rl_training.errors import ConfigError, EnvError, MissingExtraError, UnsupportedSpace
 from rl_training.types import EnvSpec
@@ -119,6 +120,24 @@ def test_bounds_that_all_columns_share_scale_as_those_that_differ():
 def test_seeds_are_those_numpy_makes_of_the_numbers(path):
     expected = np.random.SeedSequence(path).generate_state(8)
     assert np.array_equal(seed_sequence(*path).generate_state(8), expected)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 6, 9])
+@pytest.mark.parametrize("count", [1, 4, 8, 11])
+def test_words_of_many_paths_at_once_are_those_numpy_makes_of_each(length, count):
+    paths = np.random.default_rng(length).integers(2**32, size=(40, length)).astype(np.uint32)
+    paths[0], paths[1] = 0, 2**32 - 1
+    expected = [np.random.SeedSequence(path.tolist()).generate_state(count) for path in paths]
+    assert np.array_equal(state_words(paths, count), expected)
+
+
+@pytest.mark.parametrize("first", [0, 7, 2**32 - 1, 2**32, 2**70])
+@pytest.mark.parametrize("count", [1, FEW - 1, FEW, 40])
+def test_generators_and_seeds_do_not_depend_on_how_many_are_made_together(first, count):
+    paths = [(first, 5, number) for number in range(count)]
+    assert episode_seeds(paths) == [episode_seed(*path) for path in paths]
+    for path, rng in zip(paths, generators(paths), strict=True):
+        assert rng.integers(2**63, size=3).tolist() == np.random.default_rng(path).integers(2**63, size=3).tolist()
 
 
 def test_an_algorithm_of_the_wrong_kind_of_action_is_refused_and_others_are_named():

@@ -56,7 +56,7 @@ def test_a_worker_that_hears_the_scores_stands_where_the_learner_stands(name: st
         if number == 2:
             fitness.returns[1, 0] = np.nan  # a pair that is dropped
         loop.algorithm.schedule("step_size", 0.1 / (number + 1))
-        loop._under_way = fitness
+        loop._under_way = loop.generation(), fitness
         loop.learn(global_step=0, max_updates=None)
         assert loop.outcome is not None
         heard = {"outcome": loop.outcome.pack()}

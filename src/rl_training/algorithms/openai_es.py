@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,11 +20,12 @@ def centered_ranks(returns: Tensor) -> Tensor:
     """Ranks spread evenly over [-0.5, 0.5]; equal returns share the mean of theirs, so that order cannot matter."""
     if len(returns) < 2:
         return torch.zeros_like(returns)
-    _, place, counts = torch.unique(returns, return_inverse=True, return_counts=True)
-    sizes = counts.to(returns.dtype)
-    mean_ranks = sizes.cumsum(0) - (sizes + 1) / 2
-    ranks: Tensor = (mean_ranks / (len(returns) - 1) - 0.5)[place]
-    return ranks
+    # by numpy: between two generations, when torch's code is in no cache, its sorting takes five times as long
+    numbers = returns.cpu().numpy()
+    ordered = np.sort(numbers)
+    below, up_to = ordered.searchsorted(numbers), ordered.searchsorted(numbers, side="right")
+    mean_ranks = (below + up_to - 1).astype(numbers.dtype) / 2
+    return torch.from_numpy(mean_ranks / (len(numbers) - 1) - 0.5).to(returns.device)
 
 
 def standardized_returns(returns: Tensor) -> Tensor:

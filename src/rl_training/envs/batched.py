@@ -7,13 +7,15 @@ episode's start is drawn from its seed by the same generator. Constants are read
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from threading import get_ident
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import gymnasium as gym
 import numpy as np
 
+from rl_training.envs.seeds import generators
 from rl_training.envs.source import EnvSource
 from rl_training.envs.vector import Indices, Transitions, action_dtype
 from rl_training.errors import ConfigError
@@ -52,12 +54,11 @@ class BatchedEnvs(ABC):
 
     def reset(self, indices: Indices, seeds: Sequence[int]) -> np.ndarray:
         """Begin a new episode in the environments named; their first observations."""
-        starts: dict[int, np.ndarray] = {}  # in a population several environments begin the same episode
-        for seed in seeds:
-            if seed not in starts:
-                starts[seed] = self.start(np.random.Generator(np.random.PCG64(np.random.SeedSequence(int(seed)))))
+        different = dict.fromkeys(map(int, seeds))  # in a population several environments begin the same episode
+        rngs = generators([(seed,) for seed in different])
+        starts = {seed: self.start(rng) for seed, rng in zip(different, rngs, strict=True)}
         index = np.asarray(indices)
-        state = np.array([starts[seed] for seed in seeds]).T.reshape(self.state_size, len(index))
+        state = self.begun(np.array([starts[int(seed)] for seed in seeds]).T.reshape(-1, len(index)))
         self._state[:, index] = state
         self._elapsed[index] = 0
         return self.first_obs(state)
@@ -98,7 +99,11 @@ class BatchedEnvs(ABC):
 
     @abstractmethod
     def start(self, rng: np.random.Generator) -> np.ndarray:
-        """The state an episode begins in."""
+        """What an episode's start is drawn as: its state, or what `begun` makes the state of."""
+
+    def begun(self, drawn: np.ndarray) -> np.ndarray:
+        """The states [state_size, n] of what was drawn for so many episodes."""
+        return drawn
 
     @abstractmethod
     def advance(self, state: np.ndarray, actions: np.ndarray, elapsed: np.ndarray) -> Outcome:
@@ -115,24 +120,55 @@ class BatchedEnvs(ABC):
 
 def squared(x: np.ndarray) -> np.ndarray:
     """What `scalar ** 2` gives for each number: the C library's pow, which is not x·x in one case of a thousand."""
-    twos = _twos(x.shape, x.dtype)
-    if twos is None:
-        return np.array([number**2 for number in x.ravel()], dtype=x.dtype).reshape(x.shape)
-    powers: np.ndarray = np.power(x, twos)  # a scalar exponent would be turned into x·x
-    return powers
+    return _squaring(x.shape, x.dtype.char, get_ident())(x)
+
+
+Squaring: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
 
 @lru_cache(maxsize=256)
-def _twos(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray | None:
-    """Exponents for an array of this shape; None where numpy's power is not the C library's."""
-    return np.full(shape, 2, dtype=dtype) if _power_is_pow(dtype) else None
+def _squaring(shape: tuple[int, ...], dtype: str, thread: int) -> Squaring:  # noqa: ARG001 (each has memory of its own)
+    """How arrays of this kind are squared: in one call, where there is a way that gives the C library's numbers."""
+    way = _way_to_square(dtype)
+    return _by_loop if way is None else way(np.full(shape, 2, dtype=dtype))
 
 
 @lru_cache(maxsize=2)
-def _power_is_pow(dtype: np.dtype[Any]) -> bool:
-    """Whether numpy's power over an array is the C library's here: on some processors it has a routine of its own."""
+def _way_to_square(dtype: str) -> Callable[[np.ndarray], Squaring] | None:
+    """Numpy's power has vector instructions of its own on some processors, with other last bits; its float_power, of
+    double precision only, never has. Whichever it is, it is held against scalars before it is used."""
     probe = np.random.default_rng(0).uniform(-10, 10, 20_000).astype(dtype)
-    return bool((np.power(probe, np.full_like(probe, 2)) == np.array([number**2 for number in probe])).all())
+    expected, twos = _by_loop(probe), np.full_like(probe, 2)
+    ways = (_by_numpy, _by_torch)
+    return next((way for way in ways if np.array_equal(way(twos)(probe), expected)), None)
+
+
+def _by_numpy(twos: np.ndarray) -> Squaring:
+    power = np.float_power if twos.dtype == np.float64 else np.power  # a scalar exponent would make the latter x·x
+    return lambda x: power(x, twos)
+
+
+def _by_torch(twos: np.ndarray) -> Squaring:
+    """Torch's pow takes vector instructions of its own only where all numbers lie side by side."""
+    import torch
+
+    # tensors are made once: around a step of many policies the three of a call take longer than the loop would save
+    apart, given = torch.from_numpy(np.stack([twos, twos], axis=-1))[..., 0], torch.from_numpy(np.empty_like(twos))
+    powers = torch.empty_like(given)
+    given_array, powers_array = given.numpy(), powers.numpy()
+
+    def squares(x: np.ndarray) -> np.ndarray:
+        given_array[...] = x
+        torch.pow(given, apart, out=powers)
+        copy: np.ndarray = powers_array.copy()
+        return copy
+
+    return squares
+
+
+def _by_loop(x: np.ndarray) -> np.ndarray:
+    """It takes ten times as long."""
+    return np.array([number**2 for number in x.ravel()], dtype=x.dtype).reshape(x.shape)
 
 
 def each(function: Any, x: np.ndarray) -> np.ndarray:

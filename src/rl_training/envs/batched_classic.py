@@ -87,16 +87,19 @@ class BatchedPendulum(BatchedEnvs):
         # of single precision where Gymnasium multiplies the torque, which is
         self._torques = [np.array(sign * core.max_torque, dtype=np.float32) for sign in (-1, 1)]
         self._push = np.array(3.0 / (core.m * core.l**2), dtype=np.float32)
-        self._torque_cost, self._speed_cost = np.array(0.001, dtype=np.float32), np.array(0.1)
+        self._torque_cost, self._speed_reward = np.array(0.001, dtype=np.float32), np.array(-0.1)
         self._speeds = [np.array(sign * float(core.max_speed)) for sign in (-1, 1)]
         self._pull, self._dt = np.array(3 * core.g / (2 * core.l)), np.array(core.dt)
         self._half_turn, self._turn = np.array(np.pi), np.array(2 * np.pi)
 
     def start(self, rng: np.random.Generator) -> np.ndarray:
-        state = np.empty(5)
         # Gymnasium draws both in one call, which gives the same numbers in four times the time
-        state[4], state[2] = rng.uniform(low=-np.pi, high=np.pi), rng.uniform(low=-1.0, high=1.0)
-        self._look(state[:, None])
+        return np.array([rng.uniform(low=-np.pi, high=np.pi), rng.uniform(low=-1.0, high=1.0)])
+
+    def begun(self, drawn: np.ndarray) -> np.ndarray:
+        state = np.empty((5, drawn.shape[1]))
+        state[4], state[2] = drawn
+        self._look(state)
         return state
 
     def advance(self, state: np.ndarray, actions: np.ndarray, elapsed: np.ndarray) -> Outcome:  # noqa: ARG002
@@ -113,11 +116,11 @@ class BatchedPendulum(BatchedEnvs):
         np.multiply(speed, self._dt, out=theta)
         theta += state[4]
         self._look(new)
-        speeds, costs = squared(state[2:4])
-        speeds *= self._speed_cost
-        costs += speeds
-        costs += self._torque_cost * squared(torque)
-        return Outcome(new, np.negative(costs, out=costs), self.nobody(len(torque)))
+        rewards, angles = squared(state[2:4])
+        rewards *= self._speed_reward  # subtracting costs rounds as adding them up and taking the negative does
+        rewards -= angles
+        rewards -= self._torque_cost * squared(torque)
+        return Outcome(new, rewards, self.nobody(len(torque)))
 
     def observe(self, state: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(state[:3].T, dtype=np.float32)

@@ -8,13 +8,13 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
+from rl_training.envs.seeds import episode_seed
 from rl_training.envs.source import EnvSource
 from rl_training.envs.vector import (
     EnvFault,
     NumberFault,
     VectorEnvs,
     all_finite,
-    episode_seed,
     make_envs,
     not_finite,
     shown_action,

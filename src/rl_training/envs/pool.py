@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rl_training.envs.episodes import Evaluator, run_episodes
+from rl_training.envs.seeds import episode_seed
 from rl_training.envs.source import EnvSource
 from rl_training.envs.vector import (
     EnvFault,
@@ -18,7 +19,6 @@ from rl_training.envs.vector import (
     VectorEnvs,
     action_dtype,
     all_finite,
-    episode_seed,
     make_envs,
     not_finite,
     shown_action,

@@ -56,17 +56,6 @@ class NumberFault(EnvFault, EnvNumericsError):  # noqa: N818 (as above)
     """One environment returned a number that is not finite."""
 
 
-def episode_seed(*path: int) -> int:
-    """A 31-bit seed that belongs to this path of numbers alone: run seed, stream, environment, episode."""
-    return int(seed_sequence(*path).generate_state(1)[0]) >> 1
-
-
-def seed_sequence(*path: int) -> np.random.SeedSequence:
-    """Numpy's, of a path of numbers, which it takes as long again to turn into words of 32 bits."""
-    one_word_each = min(path) >= 0 and max(path) < 2**32
-    return np.random.SeedSequence(np.array(path, dtype=np.uint32) if one_word_each else path)
-
-
 def not_finite(obs: np.ndarray, rewards: np.ndarray | None = None) -> tuple[int, str] | None:
     """The first row with a number that is not finite, and a clause that names the number; None if there is none."""
     if all_finite(obs) and (rewards is None or all_finite(rewards)):

@@ -16,6 +16,7 @@ from rl_training.models.flat_mlp import as_rows
 from rl_training.models.products import tanh_
 
 LINE = 16  # float32 numbers in a cache line
+LEAST, MOST = np.array(-1, dtype=np.float32), np.array(1, dtype=np.float32)  # of a continuous action
 FEW_PRODUCTS = 400  # a batched product of fewer per matrix is done by a plain loop, six times slower than padding costs
 
 
@@ -125,17 +126,34 @@ class MemberPolicies:
             copy[:, : weight.shape[1]] = weight
             into = _aligned(parameters, rows, weight.shape[2])
             self._layers.append(_Layer(copy, bias if bias is None else bias.contiguous(), into.matrices, into.memory))
+        # side by side, not each on a cache line of its own: whoever goes on with them takes half the time
+        self._actions = torch.empty_like(self._layers[-1].outputs, memory_format=torch.contiguous_format)
         # made once: a tensor's array takes as long to make as the smaller operations take
-        self._arrays = [layer.arrays() for layer in self._layers] if tiny_by_numpy(parameters) else None
+        self._arrays = self._as_arrays() if tiny_by_numpy(parameters) else None
 
     def act(self) -> Tensor:
         """Actions in memory that the next call fills again."""
+        self._compute()
+        return self._actions.argmax(dim=-1) if self.discrete else self._actions
+
+    def act_array(self) -> np.ndarray:
+        """The same for numpy."""
+        if self._arrays is None or self.discrete:
+            return self.act().numpy()
+        self._compute()
+        return self._arrays.actions
+
+    def _compute(self) -> None:
+        """Fill the actions; what decides between discrete ones is not clipped."""
         if self._arrays is None:
             self._by_torch(self._inputs, self._layers)
         else:
-            self._by_numpy(self._inputs.numpy(), self._arrays)
-        outputs = self._layers[-1].outputs
-        return outputs.argmax(dim=-1) if self.discrete else outputs.clamp_(-1, 1)
+            self._by_numpy(self._arrays)
+
+    def _as_arrays(self) -> _Arrays:
+        actions = self._actions.numpy()
+        layers = [layer.arrays() for layer in self._layers]
+        return _Arrays(self._inputs.numpy(), [*layers[:-1], layers[-1]._replace(sums=actions)], actions)
 
     @torch.no_grad()
     def _by_torch(self, h: Tensor, layers: Sequence[_Layer]) -> None:
@@ -147,15 +165,23 @@ class MemberPolicies:
             else:
                 torch.baddbmm(bias, h, weight, out=outputs)
             h = outputs
+        if self.discrete:
+            self._actions.copy_(h)
+        else:
+            torch.clamp(h, -1, 1, out=self._actions)
 
-    def _by_numpy(self, h: np.ndarray, layers: Sequence[_Arrays]) -> None:
-        for i, (weight, bias, outputs, _) in enumerate(layers):
+    def _by_numpy(self, arrays: _Arrays) -> None:
+        h, layers, actions = arrays
+        for i, (weight, bias, outputs, sums, _) in enumerate(layers):
             if i:
                 np.tanh(layers[i - 1].memory, out=layers[i - 1].memory)
             np.matmul(h, weight, out=outputs)
-            if bias is not None:
-                np.add(outputs, bias, out=outputs)
-            h = outputs
+            h = outputs if bias is None else np.add(outputs, bias, out=sums)
+        if not self.discrete:
+            np.maximum(h, LEAST, out=actions)
+            np.minimum(actions, MOST, out=actions)
+        elif h is not actions:
+            actions[:] = h
 
 
 class _Layer(NamedTuple):
@@ -166,19 +192,28 @@ class _Layer(NamedTuple):
     outputs: Tensor  # (members, rows, out)
     memory: Tensor  # the outputs' own, with what fills up the cache lines
 
-    def arrays(self) -> _Arrays:
+    def arrays(self) -> _LayerArrays:
         """The same memory."""
-        bias = None if self.bias is None else self.bias.numpy()
-        return _Arrays(self.weight.numpy(), bias, self.outputs.numpy(), self.memory.numpy())
+        bias, outputs = None if self.bias is None else self.bias.numpy(), self.outputs.numpy()
+        return _LayerArrays(self.weight.numpy(), bias, outputs, outputs, self.memory.numpy())
 
 
-class _Arrays(NamedTuple):
+class _LayerArrays(NamedTuple):
     """A layer as numpy sees it."""
 
     weight: np.ndarray
     bias: np.ndarray | None
     outputs: np.ndarray
+    sums: np.ndarray  # where they go when the bias is added
     memory: np.ndarray
+
+
+class _Arrays(NamedTuple):
+    """All of it as numpy sees it."""
+
+    inputs: np.ndarray
+    layers: list[_LayerArrays]
+    actions: np.ndarray
 
 
 class _Aligned(NamedTuple):

@@ -77,7 +77,7 @@ class EvolutionLoop:
         self.dropped = 0
         self.mean_length: float | None = None
         self.outcome: Outcome | None = None  # of the last generation, once it was learnt from
-        self._under_way: Fitness | None = None
+        self._under_way: tuple[Generation, Fitness] | None = None
 
     def collect(self) -> Collected:
         generation = self.generation()
@@ -91,22 +91,23 @@ class EvolutionLoop:
                 f"generation {self.number}, direction {lost[0]}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}: "
                 "an observation or a reward of its episodes is not finite; without on_nan: stop such directions are left out"
             )
-        self._under_way = fitness
+        self._under_way = generation, fitness
         finite = np.isfinite(fitness.returns)
         steps = int(fitness.lengths.sum())
         return Collected(steps, fitness.returns[finite].tolist(), fitness.lengths[finite].tolist())
 
     def learn(self, *, global_step: int, max_updates: int | None) -> UpdateResult:  # noqa: ARG002 (one update is one turn)
         assert self._under_way is not None
-        fitness, self._under_way = self._without_broken_pairs(self._under_way), None
+        (generation, fitness), self._under_way = self._under_way, None
+        fitness = self._without_broken_pairs(fitness)
         self.outcome = self._outcome(fitness)
-        result = self.follow(self.outcome)
+        result = self.follow(self.outcome, generation)
         best = {"population_return_mean": fitness.returns.mean(), "population_return_max": fitness.returns.mean(axis=2).max()}
         return UpdateResult({**result.metrics, **{name: torch.tensor(value) for name, value in best.items()}})
 
-    def follow(self, outcome: Outcome) -> UpdateResult:
+    def follow(self, outcome: Outcome, generation: Generation | None = None) -> UpdateResult:
         """Learn what the current generation taught, found out here or elsewhere, and be at the next."""
-        generation = self.generation()
+        generation = generation or self.generation()
         directions = np.flatnonzero(~np.isnan(outcome.scores).any(axis=1))
         scores = torch.from_numpy(outcome.scores[directions]).to(self.algorithm.model.flat.device)
         perturbations = torch.from_numpy(generation.perturbations(directions.tolist())).to(scores.device)

@@ -14,12 +14,13 @@ class ObservationSums:
         self.sums = np.zeros((2, 0, obs_dim))
         self.steps, self.kept = np.zeros((0, 0, obs_dim), dtype=np.float32), 0
 
-    def add(self, obs: np.ndarray) -> None:
-        """Those of one step, a row for each there is."""
-        self.steps[self.kept] = obs
-        self.kept += 1
+    def next_step(self) -> np.ndarray:
+        """Where the observations of one more step belong, a row for each episode; to be filled at once."""
         if self.kept == len(self.steps):
             self._add_up()
+        self.kept += 1
+        step: np.ndarray = self.steps[self.kept - 1]
+        return step
 
     def append(self, count: int) -> None:
         """So many more rows, of which nothing was seen yet."""
@@ -43,7 +44,8 @@ class ObservationSums:
             return
         seen = self.steps[: self.kept]
         for power, addends in enumerate((seen, seen * seen)):
-            # accumulate, unlike reduce, adds in order whatever the shape: a row's sum must not depend on the others
             sums = np.concatenate([self.sums[power, None], addends], dtype=np.float64)
-            self.sums[power] = np.add.accumulate(sums, axis=0, out=sums)[-1]
+            # reduce adds whole steps, one after the other, but single numbers in an order of its own; accumulate, which takes
+            # twenty times as long, adds in order whatever the shape: a row's sum must not depend on the others
+            self.sums[power] = np.add.reduce(sums) if sums[0].size > 1 else np.add.accumulate(sums)[-1]
         self.kept = 0

@@ -17,14 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from rl_training.envs.vector import EnvFault, VectorEnvs, all_finite, episode_seed, seed_sequence
+from rl_training.envs.seeds import episode_seeds, generators
+from rl_training.envs.vector import EnvFault, VectorEnvs, all_finite
 from rl_training.models.mlp_ars import MemberPolicies, MLPARSModel
 from rl_training.runtime.observation_sums import ObservationSums
 from rl_training.runtime.rng import Stream
 from rl_training.types import EnvSpec
 
 CACHE_BYTES = 2 << 20  # of parameters evaluated together; much more than the second-level cache holds is slower
-NOISE_STEPS = 128  # action noise is drawn for as many steps at a time
+NOISE_STEPS = 256  # action noise is drawn for as many steps at a time
 
 
 class Filter(NamedTuple):
@@ -51,15 +52,19 @@ class Generation:
 
     def perturbation(self, direction: int) -> np.ndarray:
         """Anybody can make it from these few numbers, so it need not be sent. To be read only."""
-        drawn = _drawn(self.seed, self.number, len(self.parameters))
-        if direction not in drawn:
-            rng = self._rng(Stream.PERTURBATIONS, direction)
-            drawn[direction] = rng.standard_normal(len(self.parameters), dtype=np.float32)
-            drawn[direction].flags.writeable = False
-        return drawn[direction]
+        return self._drawn([direction])[0]
 
     def perturbations(self, directions: Sequence[int]) -> np.ndarray:
-        return np.stack([self.perturbation(direction) for direction in directions])
+        """One below the other."""
+        return np.stack(self._drawn(directions))
+
+    def _drawn(self, directions: Sequence[int]) -> list[np.ndarray]:
+        drawn = _drawn(self.seed, self.number, len(self.parameters))
+        missing = [direction for direction in directions if direction not in drawn]
+        for direction, rng in zip(missing, self.rngs(Stream.PERTURBATIONS, missing), strict=True):
+            drawn[direction] = rng.standard_normal(len(self.parameters), dtype=np.float32)
+            drawn[direction].flags.writeable = False
+        return [drawn[direction] for direction in directions]
 
     def digest(self) -> int:
         """Of the policy and of how it sees; two who mean the same generation have the same."""
@@ -68,16 +73,15 @@ class Generation:
             crc = zlib.crc32(seen.tobytes(), crc)
         return zlib.crc32(self.number.to_bytes(8, "little"), crc)
 
-    def episode_seeds(self, direction: int) -> list[int]:
-        """Both signs meet the same episodes, so that their difference is due to the parameters alone."""
-        path = (self.seed, Stream.POPULATION_ENVS, self.number, direction)
-        return [episode_seed(*path, episode) for episode in range(self.episodes)]
+    def episode_seeds(self, directions: Sequence[int]) -> np.ndarray:
+        """[directions, episodes]. Both signs meet the same, so that their difference is due to the parameters alone."""
+        first = (self.seed, Stream.POPULATION_ENVS, self.number)
+        seeds = episode_seeds([(*first, direction, episode) for direction in directions for episode in range(self.episodes)])
+        return np.array(seeds).reshape(len(directions), self.episodes)
 
-    def noise_rng(self, direction: int) -> np.random.Generator:
-        return self._rng(Stream.ACTION_NOISE, direction)
-
-    def _rng(self, stream: Stream, direction: int) -> np.random.Generator:
-        return np.random.Generator(np.random.PCG64(seed_sequence(self.seed, stream, self.number, direction)))
+    def rngs(self, stream: Stream, directions: Sequence[int]) -> list[np.random.Generator]:
+        """A generator for each direction."""
+        return generators([(self.seed, stream, self.number, direction) for direction in directions])
 
 
 @lru_cache(maxsize=1)
@@ -153,12 +157,11 @@ class _Share:
         count = 2 * len(directions) * generation.episodes
         self.returns, self.lengths = np.zeros(count), np.zeros(count, dtype=np.int64)
         self.sums = np.zeros((2, count, spec.obs_dim))
-        self.seeds = [seed for d in directions for seed in 2 * generation.episode_seeds(d)]
+        self.seeds = generation.episode_seeds(directions).repeat(2, axis=0).ravel().tolist()
         pairs = np.empty((len(directions), 2, len(generation.parameters)), dtype=np.float32)
-        for (plus, minus), direction in zip(pairs, directions, strict=True):
-            step = np.float32(generation.noise_std) * generation.perturbation(direction)
-            np.add(generation.parameters, step, out=plus)
-            np.subtract(generation.parameters, step, out=minus)
+        steps = np.float32(generation.noise_std) * generation.perturbations(directions)
+        np.add(generation.parameters, steps, out=pairs[:, 0])
+        np.subtract(generation.parameters, steps, out=pairs[:, 1])
         self.parameters = torch.from_numpy(pairs).flatten(0, 1)
         self.noise = _ActionNoise(generation, directions, spec)
         self.rows = self.slots = self.births = np.zeros(0, dtype=np.int64)
@@ -166,7 +169,7 @@ class _Share:
         self.seen = ObservationSums(spec.obs_dim)
         self.begun = self.clock = 0
         if (how := generation.filter) is not None:  # matrices: with one row for all an operation takes three times as long
-            self.shift, self.scale = (np.tile(row, (min(count, envs.num_envs), 1)) for row in (how.shift, how.scale))
+            self.tiles = [np.tile(row, (min(count, envs.num_envs), 1)) for row in (how.shift, how.scale)]
             self.clips = [np.array(sign * how.clip, dtype=np.float32) for sign in (-1, 1)]
         self._lay_out(np.arange(2 * len(directions)))
         self._begin(np.arange(min(count, envs.num_envs)))
@@ -193,27 +196,25 @@ class _Share:
 
     def _act(self) -> np.ndarray:
         """The learner's actions for the rows under way, from the observations as the filter shows them."""
-        distance = shown = self.obs
+        shown, seen = self.obs, self.seen.next_step() if self.generation.wants_moments else None
         if (how := self.generation.filter) is not None:
-            distance = self.obs - self.shift[: len(self.obs)]
-            shown = distance * self.scale[: len(self.obs)]
+            distance = np.subtract(shown, self.shift, out=seen)
+            shown = distance * self.scale
             if how.clip < math.inf:
                 np.maximum(shown, self.clips[0], out=shown)
                 np.minimum(shown, self.clips[1], out=shown)
+        elif seen is not None:
+            seen[:] = shown
         if self.everywhere:
             self.inputs[:] = shown.reshape(self.inputs.shape)
         else:
             self.inputs[self.where] = shown
-        if self.generation.wants_moments:
-            self.seen.add(distance)
-        actions = self.policies.act().numpy()
-        return actions.reshape(-1, *actions.shape[2:]) if self.everywhere else actions[self.where]
+        actions = self.policies.act_array()
+        return actions.reshape(self.as_rows) if self.everywhere else actions[self.where]
 
     def _when(self) -> tuple[Any, Any]:
         """The rows under way and how many steps each has made, as indices; a slice and a number where all go together."""
-        if self.all_together:
-            return slice(None), self.clock - int(self.births[0])
-        return self.rows, self.clock - self.births
+        return (slice(None), self.clock - self.birth) if self.birth is not None else (self.rows, self.clock - self.births)
 
     def _begin(self, slots: np.ndarray) -> None:
         """The next episodes that wait, in the environments named."""
@@ -240,7 +241,7 @@ class _Share:
         left = ~over
         self.rows, self.slots, self.births = self.rows[left], self.slots[left], self.births[left]
         self.obs, self.totals = self.obs[left], self.totals[left]
-        if self.begun == len(self.returns) and 2 * len(self.rows) <= len(self.members) * self.generation.episodes:
+        if self.begun == len(self.returns) and 0 < 2 * len(self.rows) <= len(self.members) * self.generation.episodes:
             members = np.unique(self.rows // self.generation.episodes)
             if 2 * len(members) <= len(self.members) and len(self.members) > 2:
                 self._lay_out(members if len(members) > 1 else np.unique(np.append(members, [0, 1])))
@@ -253,6 +254,7 @@ class _Share:
         parameters = self.parameters if everyone else self.parameters[torch.from_numpy(members)]
         self.policies = MemberPolicies(self.model, parameters, rows=episodes)
         self.inputs = self.policies.obs.numpy()
+        self.as_rows = (-1,) if self.spec.discrete else (-1, self.spec.action_dim)
 
     def _place(self) -> None:
         """Where the rows under way stand in the batched policy, and whether they are all there is."""
@@ -260,7 +262,10 @@ class _Share:
         self.where = np.searchsorted(self.members, self.rows // episodes), self.rows % episodes
         self.everywhere = np.array_equal(self.where[0] * episodes + self.where[1], np.arange(len(self.members) * episodes))
         self.every_slot = np.array_equal(self.slots, np.arange(self.envs.num_envs))
-        self.all_together = len(self.rows) == len(self.returns) and len(np.unique(self.births)) == 1
+        all_together = len(self.rows) == len(self.returns) and len(np.unique(self.births)) == 1
+        self.birth = int(self.births[0]) if all_together else None
+        if self.generation.filter is not None:
+            self.shift, self.scale = (tile[: len(self.rows)] for tile in self.tiles)
 
     def _located(self, fault: EnvFault) -> EnvFault:
         row = self.rows[self.slots.tolist().index(fault.index)]
@@ -274,7 +279,7 @@ class _ActionNoise:
 
     def __init__(self, generation: Generation, directions: Sequence[int], spec: EnvSpec) -> None:
         wanted = generation.action_noise > 0 and not spec.discrete
-        self.streams = [generation.noise_rng(direction) for direction in directions] if wanted else []
+        self.streams = generation.rngs(Stream.ACTION_NOISE, directions) if wanted else []
         self.episodes, self.std = generation.episodes, np.float32(generation.action_noise)
         self.table = np.zeros((0, 2 * len(directions) * self.episodes, spec.action_dim), dtype=np.float32)
 
