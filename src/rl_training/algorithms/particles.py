@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from rl_training.algorithms.plan_values import PlanValues
 from rl_training.models.crew import shared_map
 from rl_training.models.known_dynamics import TransitionFn
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
@@ -35,8 +36,13 @@ class AnyEnsemble:
         return means, logvars
 
 
+def members_of(model: MLPMOPOEnsembleModel | Any) -> MemberModel:
+    """The members that predict; they do not follow later changes of ours."""
+    return model.simulator() if isinstance(model, MLPMOPOEnsembleModel) else AnyEnsemble(model)
+
+
 class ParticleReturns:
-    """Values plans from `obs` (starts, obs_dim): the mean return of their particles.
+    """Values plans from `obs` (starts, obs_dim): the mean return of their particles, with `values` for where they end.
 
     With `ts1` particles change members at every step, else (TS∞) each keeps its own. The reward is the learnt one's
     mean unless it is known. All plans meet the same luck, so that they differ by their actions alone; the paper draws
@@ -52,15 +58,15 @@ class ParticleReturns:
         ts1: bool = False,
         reward_fn: TransitionFn | None = None,
         termination_fn: TransitionFn | None = None,
+        values: PlanValues | None = None,
         generator: torch.Generator | None = None,
         max_rows: int = 1_024,
     ) -> None:
-        self.ours = isinstance(model, MLPMOPOEnsembleModel)
-        self.members: MemberModel = model.simulator() if self.ours else AnyEnsemble(model)
+        self.ours, self.members = isinstance(model, MLPMOPOEnsembleModel), members_of(model)
         # every member has as many particles as the others
         self.particles = -(-num_particles // self.members.num_members) * self.members.num_members
         self.obs, self.ts1, self.generator = obs, ts1, generator
-        self.reward_fn, self.termination_fn = reward_fn, termination_fn
+        self.reward_fn, self.termination_fn, self.values = reward_fn, termination_fn, values
         # what a member does at once: its activations then stay in the cache, and memory does not grow with the starts
         self.max_plans = max(1, max_rows * self.members.num_members // self.particles)
 
@@ -87,15 +93,20 @@ class ParticleReturns:
         obs = start.expand(self.particles, *start.shape)
         total = torch.zeros(obs.shape[:2], device=obs.device)
         alive: Tensor | None = None
+        gamma, discount = 1.0 if self.values is None else self.values.gamma, 1.0
         for t, actions in enumerate(plans.unbind(dim=1)):
             if orders is not None:
                 obs, alive = obs[orders[t]], None if alive is None else alive[orders[t]]
             next_obs, rewards = self._step(obs, actions.expand(self.particles, *actions.shape), luck[t])
-            total += rewards if alive is None else rewards * alive
+            total.add_(rewards if alive is None else rewards * alive, alpha=discount)
+            discount *= gamma
             if self.termination_fn is not None:
                 stays = ~self.termination_fn(obs, actions.expand(self.particles, *actions.shape), next_obs)
                 alive = stays if alive is None else alive & stays
             obs = next_obs
+        if self.values is not None:
+            ends = self.values(obs)
+            total.add_(ends if alive is None else ends * alive, alpha=discount)
         return total.mean(dim=0)
 
     def _step(self, obs: Tensor, actions: Tensor, luck: Tensor) -> tuple[Tensor, Tensor]:

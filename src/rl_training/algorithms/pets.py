@@ -11,7 +11,8 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, EpisodePolicy, detached
 from rl_training.algorithms.dynamics import DynamicsLearner, dynamics_metrics
-from rl_training.algorithms.particles import ParticleReturns
+from rl_training.algorithms.particles import ParticleReturns, members_of
+from rl_training.algorithms.plan_values import PlanValues
 from rl_training.algorithms.planning import CEM, Plan
 from rl_training.models.known_dynamics import TransitionFn
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
@@ -31,8 +32,8 @@ class PETS(Algorithm):
 
     `dynamics_model` is an `MLPMOPOEnsembleModel`, or any object with `obs_dim, action_dim, num_ensembles,
     ensemble_parameters()` and `predict_distribution(obs, actions)`. `reward_fn` and `termination_fn` are known functions
-    of (obs, actions in [-1, 1], next_obs). The learner remembers no plan: whoever acts in episodes hands the last one in,
-    unless `warm_start` is off.
+    of (obs, actions in [-1, 1], next_obs). With `values` a plan is also worth what they say of where it ends. The learner
+    remembers no plan: whoever acts in episodes hands the last one in, unless `warm_start` is off.
     """
 
     def __init__(
@@ -47,11 +48,12 @@ class PETS(Algorithm):
         warm_start: bool = True,
         reward_fn: TransitionFn | None = None,
         termination_fn: TransitionFn | None = None,
+        values: PlanValues | None = None,
     ) -> None:
         self.dynamics = DynamicsLearner(dynamics_model, learning_rate=learning_rate, decays=weight_decays)
         self.planner = planner or CEM()
         self.num_particles, self.ts1, self.warm_start = num_particles, ts1, warm_start
-        self.reward_fn, self.termination_fn = reward_fn, termination_fn
+        self.reward_fn, self.termination_fn, self.values = reward_fn, termination_fn, values
 
     @property
     def dynamics_model(self) -> Any:
@@ -65,12 +67,12 @@ class PETS(Algorithm):
         """Plan from scratch. Deterministic planning is a function of the observation; else it draws from torch's stream,
         and the action from the last distribution of the search."""
         if deterministic:
-            return self.plan(obs, generator=fixed_generator(obs.device)).mean[:, 0]
+            return self.plan(obs, generator=fixed_generator(obs.device)).actions
         return _drawn(self.plan(obs), -1.0, 1.0)
 
     def explore(self, obs: Tensor) -> Tensor:
         """The first action of a plan from scratch, as in the paper without noise of its own."""
-        return self.plan(obs).mean[:, 0]
+        return self.plan(obs).actions
 
     def plan(self, obs: Tensor, *, start: Tensor | None = None, generator: torch.Generator | None = None) -> Plan:
         """Search from each observation in a batch, in [-1, 1], around `start` where there is one."""
@@ -106,7 +108,7 @@ class PETS(Algorithm):
         planner = CEM(horizon=horizon, candidates=num_candidates, iterations=num_iterations, topk=num_topk)
         generator = fixed_generator(start.device) if deterministic else None
         plan = self._plan(start, None, planner, num_particles=num_particles, bounds=(low, high), generator=generator)
-        action = plan.mean[:, 0] if deterministic else _drawn(plan, low, high)
+        action = plan.actions if deterministic else _drawn(plan, low, high)
         chosen: np.ndarray = action[0].cpu().numpy()
         return chosen
 
@@ -128,11 +130,28 @@ class PETS(Algorithm):
             ts1=self.ts1,
             reward_fn=self.reward_fn,
             termination_fn=self.termination_fn,
+            values=self.values,
             generator=generator,
         )
         if start is None:
-            start = ((low + high) / 2).expand(len(obs), planner.horizon, len(low))
+            start = planner.fresh((low + high) / 2).expand(len(obs), -1, -1, -1)
         return planner.search(returns, start, low=low, high=high, generator=generator)
+
+    @torch.no_grad()
+    def fit_values(self, transitions: Batch, *, updates: int, seed: int) -> Metrics:
+        """Let the values follow the model, from the states in `transitions`. Members follow their means."""
+        assert self.values is not None
+        members = members_of(self.dynamics_model)
+        obs, deeds, next_obs = (transitions[name] for name in ("obs", "actions", "next_obs"))
+
+        def imagined(obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+            means, _ = members(obs, actions)
+            reached = obs + means[..., :-1]
+            rewards = means[..., -1] if self.reward_fn is None else self.reward_fn(obs, actions, reached)
+            return reached, rewards, None if self.termination_fn is None else self.termination_fn(obs, actions, reached)
+
+        rewards = transitions["rewards"] if self.reward_fn is None else self.reward_fn(obs, deeds, next_obs)
+        return self.values.fit(imagined, obs, rewards, members=members.num_members, updates=updates, seed=seed)
 
     def episode_policy(self) -> EpisodePolicy:
         return EpisodePlans(self)
@@ -154,12 +173,13 @@ class EpisodePlans:
 
     def __call__(self, obs: Tensor, episodes: list[int]) -> Tensor:
         self.generator = self.generator or fixed_generator(obs.device)
-        fresh = obs.new_zeros(self.learner.planner.horizon, self.learner.dynamics_model.action_dim)
+        middle = obs.new_zeros(self.learner.dynamics_model.action_dim)
+        fresh = self.learner.planner.fresh(middle)
         start = torch.stack([self.plans.get(episode, fresh) for episode in episodes])
         plan = self.learner.plan(obs, start=start, generator=self.generator)
         if self.learner.warm_start:
-            self.plans = dict(zip(episodes, plan.shifted(fresh[0]), strict=True))  # of those that ended nothing is kept
-        return plan.mean[:, 0]
+            self.plans = dict(zip(episodes, plan.shifted(middle), strict=True))  # of those that ended nothing is kept
+        return plan.actions
 
 
 def fixed_generator(device: torch.device) -> torch.Generator:

@@ -19,19 +19,27 @@ Score: TypeAlias = Callable[[Tensor], Tensor]
 
 
 class Plan(NamedTuple):
-    """The last distribution of a search over (starts, horizon, action_dim)."""
+    """What a search over (starts, horizon, action_dim) has come to."""
 
-    mean: Tensor
+    mean: Tensor  # of its last distribution
     std: Tensor
+    carried: Tensor  # (starts, carried, horizon, action_dim): the best plans, for the next search to try again
+    actions: Tensor  # (starts, action_dim): what to do now
 
     def shifted(self, middle: Tensor) -> Tensor:
-        """Where the next search begins one step later: what is left of the mean, and the middle of the range."""
-        return torch.cat([self.mean[:, 1:], middle.expand_as(self.mean[:, :1])], dim=1)
+        """Where the next search begins one step later, (starts, 1 + carried, horizon, action_dim): what is left of the mean
+        and of the plans carried on, and the middle of the range."""
+        plans = torch.cat([self.mean.unsqueeze(1), self.carried], dim=1)
+        return torch.cat([plans[:, :, 1:], middle.expand_as(plans[:, :, :1])], dim=2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CEM:
-    """How to search. `keep_elites` is a share of `topk`, `initial_std` a share of the action range."""
+    """How to search. `keep_elites` and `carry_elites` are shares of `topk`, `initial_std` of the action range.
+
+    What is done is the first action of the last mean or, with `act_on_best`, of the best plan that was tried; the means are
+    then tried as well.
+    """
 
     horizon: int = 25
     candidates: int = 400
@@ -39,6 +47,8 @@ class CEM:
     topk: int = 40
     momentum: float = 0.1
     keep_elites: float = 0.3
+    carry_elites: float = 0.0
+    act_on_best: bool = False
     noise_beta: float = 0.0
     initial_std: float = 0.25
 
@@ -49,31 +59,49 @@ class CEM:
         if self.topk > self.candidates:
             raise ValueError(f"topk: the best {self.topk} cannot be chosen from {self.candidates} candidates")
 
+    @property
+    def num_carried(self) -> int:
+        """Plans that a search hands to the next."""
+        return min(int(self.carry_elites * self.topk), self.candidates - 1)
+
+    def fresh(self, middle: Tensor) -> Tensor:
+        """Where the first search begins, (1 + carried, horizon, action_dim)."""
+        return middle.expand(1 + self.num_carried, self.horizon, len(middle))
+
     @torch.no_grad()
     def search(
         self, score: Score, start: Tensor, *, low: Tensor, high: Tensor, generator: torch.Generator | None = None
     ) -> Plan:
-        """From the mean `start` (starts, horizon, action_dim) to the best that is found within the bounds.
+        """From `start` (starts, 1 + carried, horizon, action_dim), a mean and plans to try, to the best that is found
+        within the bounds.
 
         All starts are searched with the same noise: a plan does not depend on what else is planned beside it.
         """
-        mean, std = start, ((high - low) * self.initial_std).expand_as(start)
-        kept: Tensor | None = None
+        mean, kept = start[:, 0], start[:, 1:]
+        std = ((high - low) * self.initial_std).expand_as(mean)
         num_kept = min(int(self.keep_elites * self.topk), self.candidates - 1)
+        best, best_value = mean, torch.full_like(mean[:, 0, 0], -torch.inf)
         for _ in range(self.iterations):
-            noise = self._noise(start.shape[-1], start.device, generator)
+            noise = self._noise(mean.shape[-1], mean.device, generator)
             # The paper instead shrinks the variance near a bound until two standard deviations fit in, which makes
             # full torque unreachable: on Pendulum with its true dynamics −174 against −142 for clipping.
             plans = torch.addcmul(mean.unsqueeze(1), std.unsqueeze(1), noise).clamp(low, high)
-            if kept is not None and num_kept:
-                plans[:, -num_kept:] = kept[:, :num_kept]
+            if kept.shape[1]:
+                plans[:, -kept.shape[1] :] = kept
+            if self.act_on_best:
+                plans[:, 0] = mean
             # a plan that leads the model astray is the worst, not an error
             values = torch.nan_to_num(score(plans), nan=-torch.inf, posinf=-torch.inf)
-            best = values.topk(self.topk, dim=1).indices
-            kept = plans.gather(1, best[..., None, None].expand(-1, -1, *plans.shape[2:]))
-            mean = torch.lerp(kept.mean(dim=1), mean, self.momentum)
-            std = torch.lerp(kept.var(dim=1, correction=0), std.square(), self.momentum).sqrt()
-        return Plan(mean, std)
+            top = values.topk(self.topk, dim=1)
+            elites = plans.gather(1, top.indices[..., None, None].expand(-1, -1, *plans.shape[2:]))
+            better = top.values[:, 0] > best_value
+            best = torch.where(better[:, None, None], elites[:, 0], best)
+            best_value = torch.where(better, top.values[:, 0], best_value)
+            kept = elites[:, :num_kept]
+            mean = torch.lerp(elites.mean(dim=1), mean, self.momentum)
+            std = torch.lerp(elites.var(dim=1, correction=0), std.square(), self.momentum).sqrt()
+        actions = best[:, 0] if self.act_on_best else mean[:, 0]
+        return Plan(mean, std, elites[:, : self.num_carried], actions)
 
     def _noise(self, action_dim: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
         shape = (self.candidates, self.horizon, action_dim)

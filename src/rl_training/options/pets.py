@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from rl_training.options._dynamics import KNOWN_REWARDS, DynamicsOptions, function_problems
 from rl_training.options._search import Real, SearchSpace, Whole, one_of
-from rl_training.options.base import CommonOptions, Problem, option
+from rl_training.options.base import CommonOptions, HiddenSizes, Problem, option
 from rl_training.options.schedules import warmup_factor
 
 
@@ -56,12 +56,28 @@ class PETSConfig(DynamicsOptions, CommonOptions):
     planning_keep_elites: float = option(
         0.3, "Share of the best plans that stay among the candidates of the next iteration.", ge=0, le=1
     )
+    planning_carry_elites: float = option(
+        0.0, "Share of the best plans that the search of the next step tries again (iCEM).", ge=0, le=1
+    )
+    planning_act_on: Literal["mean", "best"] = option(
+        "mean", "Whose first action is done: of the search's last mean, or of the best plan it tried (iCEM)."
+    )
     planning_noise_beta: float = option(
         0.0, "Colour of the search noise: 0 is white as in the paper, more makes plans that change less often (iCEM).", ge=0
     )
     planning_initial_std: float = option(
         0.25, "Spread of the first candidates as a share of the action range; the paper's variance is range²/16.", gt=0
     )
+    value_updates_per_step: int = option(
+        0,
+        "Gradient steps, for every environment step since the last fit, of values for where plans end, learnt through the "
+        "model; 0 means that plans end in nothing, as in the paper.",
+        ge=0,
+    )
+    value_gamma: float = option(0.99, "Discount within plans and values, where there are values.", gt=0, lt=1)
+    value_action_repeat: int = option(4, "Steps for which the values' backups hold an action.", ge=1)
+    value_hidden_sizes: HiddenSizes = option((128, 128), "Width of each hidden layer of the value networks.")
+    value_learning_rate: float = option(1e-3, "Adam's step size for the value networks.", gt=0)
     reward_fn: str | None = option(
         None,
         f"The reward where it is known: {', '.join(KNOWN_REWARDS)}, or package.module:function of (obs, actions, next_obs); "

@@ -13,6 +13,7 @@ from typing_extensions import Unpack
 
 from rl_training.algorithms.dynamics_fit import DynamicsFit, FitSettings
 from rl_training.algorithms.pets import LOSS, PETS
+from rl_training.algorithms.plan_values import PlanValues
 from rl_training.algorithms.planning import CEM
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.source import EnvSource
@@ -38,7 +39,7 @@ class PlanningExplorer:
 
     def __init__(self, learner: PETS) -> None:
         self.learner = learner
-        self.plans: Tensor | None = None  # (environments, horizon, action_dim)
+        self.plans: Tensor | None = None  # (environments, 1 + carried, horizon, action_dim)
         self._marked: Tensor | None = None
         self._seconds, self._planned = 0.0, 0
 
@@ -48,12 +49,12 @@ class PlanningExplorer:
         if self.learner.warm_start:
             self.plans = plan.shifted(torch.zeros_like(plan.mean[0, 0]))
         self._seconds, self._planned = self._seconds + time.perf_counter() - began, self._planned + 1
-        return plan.mean[:, 0]
+        return plan.actions
 
     def forget(self, ended: np.ndarray) -> None:
         """An episode that has ended leaves no plan to the next."""
         if self.plans is not None and ended.any():
-            self.plans = self.plans * torch.from_numpy(1.0 - ended).to(self.plans)[:, None, None]
+            self.plans = self.plans * torch.from_numpy(1.0 - ended).to(self.plans)[:, None, None, None]
 
     def mark(self) -> None:
         self._marked = self.plans
@@ -76,8 +77,10 @@ class PETSLoop(CollectingLoop):
     """Act, remember; after an episode (or every `train_frequency` turns) fit the model to all that is remembered.
 
     A fit is part of the turn that makes it due. Only `max_updates` can leave one unfinished: its next turns go on with
-    it before another step is made.
+    it before another step is made. What ends of plans are worth is learnt when the model's fit is over, as a whole.
     """
+
+    _counts = ("turns", "episodes", "fitted_steps", "new_steps", "due")
 
     def __init__(self, collector: Collector, buffer: ReplayBuffer, algorithm: PETS, options: PETSConfig, *, seed: int) -> None:
         super().__init__(collector)
@@ -93,7 +96,7 @@ class PETSLoop(CollectingLoop):
         )
         self.fit = DynamicsFit(algorithm.dynamics, settings, loss_name=LOSS)
         self.rng = np.random.default_rng((seed, Stream.MODEL_FITS))
-        self.turns = self.episodes = self.fitted_steps = 0
+        self.turns = self.episodes = self.fitted_steps = self.new_steps = 0
         self.due = False
 
     def collect(self) -> Collected:
@@ -111,14 +114,19 @@ class PETSLoop(CollectingLoop):
 
     def learn(self, *, global_step: int, max_updates: int | None) -> UpdateResult:  # noqa: ARG002 (the model needs no clock)
         if self.due and not self.fit.running and self.buffer.added >= max(self.options.learning_starts, 2):
-            per_step, steps = self.options.model_updates_per_step, self.buffer.added - self.fitted_steps
-            seed = int(self.rng.integers(2**62))
-            self.fit.begin(seed, max_updates=None if per_step is None else per_step * steps)
+            self.new_steps = self.buffer.added - self.fitted_steps
+            per_step, seed = self.options.model_updates_per_step, int(self.rng.integers(2**62))
+            self.fit.begin(seed, max_updates=None if per_step is None else per_step * self.new_steps)
             self.fitted_steps, self.due = self.buffer.added, False
         if not self.fit.running:
             return UpdateResult({}, 0)
         transitions = on_device(self.buffer.transitions, self.collector.device)
-        return self.fit.advance(transitions, max_updates=max_updates)
+        result = self.fit.advance(transitions, max_updates=max_updates)
+        if self.algorithm.values is None or self.fit.running:
+            return result
+        updates, seed = self.options.value_updates_per_step * self.new_steps, int(self.rng.integers(2**62))
+        metrics = self.algorithm.fit_values(transitions, updates=updates, seed=seed)
+        return UpdateResult({**result.metrics, **metrics}, result.num_gradient_steps)
 
     def mark(self) -> None:
         super().mark()
@@ -140,13 +148,13 @@ class PETSLoop(CollectingLoop):
         return values
 
     def state_dict(self) -> State:
-        own = {name: getattr(self, name) for name in ("turns", "episodes", "fitted_steps", "due")}
+        own = {name: getattr(self, name) for name in self._counts}
         parts = {"fit": self.fit.state_dict(), "explorer": self.explorer.state_dict(), "rng": self.rng.bit_generator.state}
         return super().state_dict() | own | parts
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        for name in ("turns", "episodes", "fitted_steps", "due"):
+        for name in self._counts:
             setattr(self, name, state[name])
         self.fit.load_state_dict(state["fit"])
         self.explorer.load_state_dict(state["explorer"])
@@ -161,9 +169,21 @@ def build_pets(options: PETSConfig, env: EnvSpec, device: torch.device) -> PETS:
         topk=options.planning_topk,
         momentum=options.planning_momentum,
         keep_elites=options.planning_keep_elites,
+        carry_elites=options.planning_carry_elites,
+        act_on_best=options.planning_act_on == "best",
         noise_beta=options.planning_noise_beta,
         initial_std=options.planning_initial_std,
     )
+    values = None
+    if options.value_updates_per_step:
+        values = PlanValues(
+            env.obs_dim,
+            env.action_dim,
+            options.value_hidden_sizes,
+            learning_rate=options.value_learning_rate,
+            gamma=options.value_gamma,
+            action_repeat=options.value_action_repeat,
+        ).to(device)
     return PETS(
         dynamics_model(options, env, num_elites=options.num_elites).to(device),
         options.model_learning_rate,
@@ -174,6 +194,7 @@ def build_pets(options: PETSConfig, env: EnvSpec, device: torch.device) -> PETS:
         warm_start=options.planning_warm_start,
         reward_fn=in_env_units(reward_function(options.reward_fn, obs_dim=env.obs_dim), env, device),
         termination_fn=in_env_units(termination_function(options.termination_fn, obs_dim=env.obs_dim), env, device),
+        values=values,
     )
 
 
