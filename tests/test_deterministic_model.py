@@ -158,7 +158,7 @@ def test_without_a_warm_start_every_search_begins_in_the_middle():
     # the second search is the one that knows of no plan
     torch.manual_seed(1)
     learners[False].plan(obs[0])
-    assert torch.equal(learners[False].plan(obs[1]).mean[:, 0], seen[False][1][0])
+    assert torch.equal(learners[False].plan(obs[1]).actions, seen[False][1][0])
 
 
 def test_the_options_reach_the_learner(tmp_path):

@@ -62,9 +62,9 @@ def test_a_limit_on_updates_is_kept_and_the_fit_goes_on_when_it_is_lifted(tmp_pa
 def test_the_plan_in_hand_is_saved_and_an_evaluation_does_not_touch_it(tmp_path):
     stopped = train_pets(small_config("pets", tmp_path), callbacks=[StopAt(90)])
     plans = load_checkpoint(stopped.checkpoint_path).trainer_state["loop"]["explorer"]["plans"]
-    assert plans.shape == (2, 4, 1)
+    assert plans.shape == (2, 1, 4, 1)
     assert plans.abs().sum() > 0
-    assert plans[:, -1].abs().sum() == 0  # the step that comes into view is not planned yet
+    assert plans[:, :, -1].abs().sum() == 0  # the step that comes into view is not planned yet
     at_end = train_pets(small_config("pets", tmp_path), callbacks=[StopAt(120)])
     plans = load_checkpoint(at_end.checkpoint_path).trainer_state["loop"]["explorer"]["plans"]
     assert plans.abs().sum() == 0  # both episodes have just ended
@@ -109,6 +109,31 @@ def test_the_other_branches_resume_exactly(tmp_path):
     half = train_pets(small_config("pets", tmp_path / "half", algo_kwargs=options), callbacks=[StopAt(99)])
     rest = resume_training(half.run_dir)
     assert state_difference(whole.checkpoint_path, rest.checkpoint_path) is None
+
+
+VALUED = {"value_updates_per_step": 2, "value_hidden_sizes": (16,), "planning_carry_elites": 0.5, "planning_act_on": "best"}
+
+
+def test_values_and_carried_plans_resume_exactly_within_a_fit_too(tmp_path):
+    """Values are fitted when the model's fit is over, with the updates that were due when it began."""
+    whole = train_pets(small_config("pets", tmp_path / "whole", algo_kwargs=VALUED))
+    assert whole.metrics["value_loss"] > 0
+    assert whole.metrics["value_mean"] < 0
+    half = train_pets(small_config("pets", tmp_path / "half", algo_kwargs=VALUED), callbacks=[StopAt(99)])
+    state = load_checkpoint(half.checkpoint_path)
+    assert state.trainer_state["loop"]["explorer"]["plans"].shape == (2, 3, 4, 1)
+    assert state_difference(whole.checkpoint_path, resume_training(half.run_dir).checkpoint_path) is None
+    cut = train_pets(small_config("pets", tmp_path / "cut", algo_kwargs={**VALUED, "max_updates": 5}))
+    rest = train_pets(
+        small_config("pets", tmp_path / "rest", algo_kwargs=VALUED), checkpoint_state=load_checkpoint(cut.checkpoint_path)
+    )
+    assert state_difference(whole.checkpoint_path, rest.checkpoint_path, ("algorithm_state", "buffer_state")) is None
+
+
+def test_without_values_none_are_learnt_or_saved(tmp_path):
+    result = train_pets(small_config("pets", tmp_path))
+    assert "value_loss" not in result.metrics
+    assert "values" not in load_checkpoint(result.checkpoint_path).algorithm_state
 
 
 @pytest.mark.parametrize(

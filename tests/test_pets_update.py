@@ -21,6 +21,20 @@ from rl_training.options.pets import PETSConfig
 SEARCH = {"horizon": 3, "num_candidates": 64, "num_iterations": 5, "num_topk": 8, "num_particles": 4}
 
 
+LOW, HIGH = torch.full((1,), -1.0), torch.ones(1)
+
+
+class Sum:
+    """Plans are worth the sum of their actions; those that were tried are kept."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, plans):
+        self.seen.append(plans)
+        return plans.sum(dim=(2, 3))
+
+
 class Toy(nn.Module):
     """Only what the interface asks for: the state moves by the action, and `best` earns most."""
 
@@ -185,41 +199,68 @@ def test_deterministic_actions_depend_on_the_observation_alone():
 
 def test_a_plan_handed_in_is_where_the_search_begins():
     planner = CEM(horizon=3, candidates=8, iterations=1, topk=8, momentum=0.999, keep_elites=0)
-    start = torch.full((1, 3, 1), 0.9)
-    low, high = torch.full((1,), -1.0), torch.ones(1)
-    plan = planner.search(lambda plans: plans.sum(dim=(2, 3)), start, low=low, high=high)
-    torch.testing.assert_close(plan.mean, start, atol=2e-3, rtol=0)
-    assert plan.shifted(torch.zeros(1))[0, :, 0].tolist() == [*plan.mean[0, 1:, 0].tolist(), 0.0]
+    start = torch.full((1, 1, 3, 1), 0.9)
+    plan = planner.search(lambda plans: plans.sum(dim=(2, 3)), start, low=LOW, high=HIGH)
+    torch.testing.assert_close(plan.mean, start[:, 0], atol=2e-3, rtol=0)
+    assert plan.shifted(torch.zeros(1))[0, 0, :, 0].tolist() == [*plan.mean[0, 1:, 0].tolist(), 0.0]
 
 
 def test_one_iteration_by_hand():
     """All candidates are elites: mean and variance are theirs, mixed with the old ones by the momentum."""
-    seen = []
-
-    def score(plans):
-        seen.append(plans)
-        return plans.sum(dim=(2, 3))
-
+    score = Sum()
     planner = CEM(horizon=2, candidates=6, iterations=1, topk=6, momentum=0.25)
-    start, low, high = torch.full((1, 2, 1), 0.5), torch.full((1,), -1.0), torch.ones(1)
-    plan = planner.search(score, start, low=low, high=high)
-    elites = seen[0][0]
-    torch.testing.assert_close(plan.mean[0], 0.25 * start[0] + 0.75 * elites.mean(0))
+    start = torch.full((1, 1, 2, 1), 0.5)
+    plan = planner.search(score, start, low=LOW, high=HIGH)
+    elites = score.seen[0][0]
+    torch.testing.assert_close(plan.mean[0], 0.25 * start[0, 0] + 0.75 * elites.mean(0))
     # the first spread is a quarter of the range of 2
     torch.testing.assert_close(plan.std[0].square(), 0.25 * 0.25 + 0.75 * elites.var(0, correction=0))
 
 
 def test_kept_elites_compete_again():
-    seen = []
+    score = Sum()
+    planner = CEM(horizon=2, candidates=10, iterations=2, topk=4, keep_elites=0.5)
+    planner.search(score, torch.zeros(1, 1, 2, 1), low=LOW, high=HIGH)
+    first, second = (plans[0] for plans in score.seen)
+    assert torch.equal(second[-2:], first[first.sum(dim=(1, 2)).topk(2).indices])
+
+
+def test_carried_elites_compete_again_one_step_later():
+    score = Sum()
+    planner = CEM(horizon=2, candidates=10, iterations=1, topk=4, carry_elites=0.5)
+    plan = planner.search(score, planner.fresh(torch.zeros(1)).unsqueeze(0), low=LOW, high=HIGH)
+    planner.search(score, plan.shifted(torch.zeros(1)), low=LOW, high=HIGH)
+    first, second = (plans[0] for plans in score.seen)
+    best = first[first.sum(dim=(1, 2)).topk(2).indices]
+    assert torch.equal(second[-2:, 0], best[:, 1])
+    assert (second[-2:, 1] == 0).all()
+
+
+def test_acting_on_the_best_plan_is_not_acting_on_the_mean_of_two_good_ones():
+    """Full force either way earns one, and nothing in between does."""
 
     def score(plans):
-        seen.append(plans)
-        return plans.sum(dim=(2, 3))
+        return (plans[:, :, 0, 0].abs() == 1).float()
 
-    planner = CEM(horizon=2, candidates=10, iterations=2, topk=4, keep_elites=0.5)
-    planner.search(score, torch.zeros(1, 2, 1), low=torch.full((1,), -1.0), high=torch.ones(1))
-    best = seen[0][0][seen[0][0].sum(dim=(1, 2)).topk(2).indices]
-    assert torch.equal(seen[1][0][-2:], best)
+    start = torch.zeros(1, 1, 1, 1)
+    means, bests = (
+        CEM(horizon=1, candidates=400, iterations=1, topk=20, initial_std=1.0, act_on_best=best).search(
+            score, start, low=LOW, high=HIGH, generator=torch.Generator().manual_seed(0)
+        )
+        for best in (False, True)
+    )
+    assert means.actions.abs() < 0.9
+    assert bests.actions.abs() == 1.0
+
+
+def test_the_best_plan_may_be_an_early_one_or_a_mean():
+    """What is done is worth at least as much as everything that was tried."""
+    score = Sum()
+    planner = CEM(horizon=2, candidates=8, iterations=3, topk=4, keep_elites=0.0, act_on_best=True)
+    plan = planner.search(score, torch.full((1, 1, 2, 1), 0.3), low=LOW, high=HIGH)
+    tried = torch.cat([plans[0] for plans in score.seen])
+    assert plan.actions[0] == tried[tried.sum(dim=(1, 2)).argmax(), 0]
+    assert torch.equal(score.seen[0][0, 0], torch.full((2, 1), 0.3))
 
 
 def test_a_plan_that_drives_the_model_mad_is_never_chosen():
@@ -227,9 +268,7 @@ def test_a_plan_that_drives_the_model_mad_is_never_chosen():
         values = plans[:, :, 0, 0].clone()
         return torch.where(values > 0, torch.nan, values)
 
-    plan = CEM(horizon=1, candidates=50, iterations=3, topk=5).search(
-        score, torch.zeros(2, 1, 1), low=torch.full((1,), -1.0), high=torch.ones(1)
-    )
+    plan = CEM(horizon=1, candidates=50, iterations=3, topk=5).search(score, torch.zeros(2, 1, 1, 1), low=LOW, high=HIGH)
     assert plan.mean.isfinite().all()
     assert (plan.mean < 0.05).all()
 

@@ -62,12 +62,14 @@ def starts_of(run: Path) -> torch.Tensor:
     return rows[(FIRST - 1) * STEPS : LAST * STEPS : STEPS, :3].clone()
 
 
-def planned(run: Path, obs: torch.Tensor, *, seed: int = 0, **changes: float) -> list[float]:
-    """Returns from these starts of the run's planner with nothing left to learn, or of one with other settings."""
+def planned(run: Path, obs: torch.Tensor, *, values: bool = True, seed: int = 0, **changes: float) -> list[float]:
+    """Returns from these starts of the run's planner on the true dynamics, or of one with other settings; `values` for where
+    plans end are those the run has learnt."""
     algorithm: Any = load_policy(run, device="cpu").algorithm
     truth, reward = TruePendulum(), reward_function("pendulum", obs_dim=3)
     algorithm.dynamics.model, algorithm.reward_fn, algorithm.num_particles = truth, reward, 1
     algorithm.planner = replace(algorithm.planner, **changes)
+    algorithm.values = algorithm.values if values else None
     policy, total = algorithm.episode_policy(), torch.zeros(len(obs))
     policy.generator = torch.Generator().manual_seed(seed)
     for _ in range(STEPS):

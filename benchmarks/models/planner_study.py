@@ -1,9 +1,10 @@
-"""How well can one plan from the starts of a PETS run on Pendulum-v1, given the truth and more time?
+"""How well can one plan from the starts of a PETS run on Pendulum-v1, given the truth and more time, but no values?
 
     python benchmarks/models/planner_study.py RUN --out benchmarks/models/results/planner_study.json
 
-The run's planner and others that look further or try more, with the simulator's equations and the known reward, from the first
-observations of the episodes that count (`pets_episodes.py`): mean returns, each for several draws of the search's noise.
+Plans of 20 steps, as the preset had before there were values for where plans end, and others that look further or try more,
+with the simulator's equations and the known reward, from the first observations of the episodes that count
+(`pets_episodes.py`): mean returns, each for several draws of the search's noise.
 
 And what no search can better: at every step the plan of so many steps that earns the most, found by dynamic programming.
 `--part exact` makes this anew and leaves the planners in the file as they are; `--part planners` the other way round.
@@ -23,8 +24,10 @@ from rl_training.models.known_dynamics import reward_function
 
 DRAWS = 5
 HORIZONS = (15, 20, 25, 30, 35, 40, 45, 50, 60, 80)
+BASE = {"horizon": 20, "candidates": 60, "iterations": 3, "topk": 8}
+MANNER = {"noise_beta": 2.0, "initial_std": 0.25, "carry_elites": 0.0, "act_on_best": False}
 PLANNERS: dict[str, dict[str, int]] = {
-    "the preset: horizon 20, 60 candidates, 3 iterations": {},
+    "horizon 20, 60 candidates, 3 iterations": {},
     "horizon 30": {"horizon": 30},
     "horizon 40": {"horizon": 40},
     "horizon 50": {"horizon": 50},
@@ -34,7 +37,7 @@ PLANNERS: dict[str, dict[str, int]] = {
 
 
 def steps_imagined(changes: dict[str, int]) -> int:
-    settings = {"horizon": 20, "candidates": 60, "iterations": 3} | changes
+    settings = BASE | changes
     return settings["horizon"] * settings["candidates"] * settings["iterations"]
 
 
@@ -57,7 +60,8 @@ def studied(run: Path, starts: torch.Tensor) -> list[dict[str, object]]:
     """Each of the planners from these starts, with so many draws of its noise."""
     rows: list[dict[str, object]] = []
     for name, changes in PLANNERS.items():
-        returns = [float(np.mean(planned(run, starts, seed=seed, **changes))) for seed in range(DRAWS)]
+        settings = {**MANNER, **BASE, **changes}
+        returns = [float(np.mean(planned(run, starts, values=False, seed=seed, **settings))) for seed in range(DRAWS)]
         times = round(steps_imagined(changes) / steps_imagined({}), 1)
         rows.append({"planner": name, "times_the_work": times, "mean_returns": [round(value, 1) for value in returns]})
         print(json.dumps(rows[-1]), flush=True)
