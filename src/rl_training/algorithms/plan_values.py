@@ -92,8 +92,10 @@ class PlanValues:
         generator = torch.Generator(device=obs.device).manual_seed(seed)
         self._bounds = torch.stack([rewards.min().clamp(max=0.0), rewards.max().clamp(min=0.0)]) / (1 - self.gamma)
         backups = self._backed_up(imagine, self._wandered(imagine, obs, members, generator), generator)
-        deviation = backups.states.std(dim=0, correction=0)
-        self._shift, self._scale = backups.states.mean(dim=0), torch.where(deviation > 0, deviation, 1.0)
+        if not len(backups.states):  # the model leads nowhere from anywhere: there is nothing to learn from it
+            return {}
+        spread, self._shift = backups.states.std(dim=0, correction=0), backups.states.mean(dim=0)
+        self._scale = torch.where(spread > 1e-6 * self._shift.abs().clamp_min(1.0), spread, 1.0)
         seen, reached = self._seen(backups.states), self._seen(backups.reached)
         loss = torch.zeros((), device=obs.device)
         for _ in range(updates):
@@ -135,7 +137,9 @@ class PlanValues:
         parts = [self._held(imagine, obs[:, i : i + CHUNK], actions[:, i : i + CHUNK]) for i in range(0, obs.shape[1], CHUNK)]
         rewards, reached, discounts = (torch.cat(part, dim=1) for part in zip(*parts, strict=True))
         flat = states.flatten(0, 1)
-        return _Backups(flat, rewards.view(-1, CHOICES), reached.reshape(len(flat), CHOICES, -1), discounts.view(-1, CHOICES))
+        whole = (flat, rewards.view(-1, CHOICES), reached.reshape(len(flat), CHOICES, -1), discounts.view(-1, CHOICES))
+        sound = whole[1].isfinite().all(dim=1) & whole[2].isfinite().all(dim=2).all(dim=1)  # a young model may run away
+        return _Backups(*(column[sound] for column in whole))
 
     def _held(self, imagine: Imagined, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What each action earns when it is held, where it leads, and γ^k, or zero after an end."""
