@@ -86,7 +86,7 @@ class PETSConfig(DynamicsOptions, CommonOptions):
     eval_interval: int = option(1_000, "Environment steps between two evaluations.", ge=1)
 
     def scheduled_values(self, step: int, total_steps: int) -> dict[str, float]:
-        """The common schedule and warm-up move the model's learning rate: there is no other."""
+        """The common schedule and warm-up move the model's learning rate; that of values stays as it is."""
         base, schedule = self.model_learning_rate, self.learning_rate_schedule
         value = base if schedule is None else schedule.value(step, total_steps, base)
         return {"model_learning_rate": value * warmup_factor(step, self.warmup_steps)}
