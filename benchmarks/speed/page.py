@@ -50,24 +50,34 @@ NOT_REACHED = """
 Machines of the same name took turns: those of most rows showed no AVX-512 (one 256×256×256 product took 0.41 to 0.43 ms on one thread, 80 GFLOP/s), that of SAC's, TD3's, DDPG's and OpenAI ES's rows on Pendulum did (0.33 ms, 100 GFLOP/s); a
 row's file says which. *sgemm bound* is measured in the same run as the rest, by whichever of MKL and OpenBLAS is faster there; it wanders as the machine does.
 
-- **SAC, TD3, DDPG, one thread**: products alone make SAC {sac_1t}, TD3 {td3_1t} and DDPG {ddpg_1t} times SB3's speed, so that 1.8 times would want {sac_1t_wanted}, {td3_1t_wanted} and {ddpg_1t_wanted} % of the bound; the table says where we are. An update of SAC
-  took 7.0 ms when its parts were timed (apart from the table, not committed): 5.6 forward and backward through the networks, 0.5 the gradient at the actions, 0.2 Adam and the targets' averages, the rest small calls; 0.4 ms are collecting and drawing a batch.
+- **SAC, TD3, DDPG, one thread**: products alone make SAC {sac_1t}, TD3 {td3_1t} and DDPG {ddpg_1t} times SB3's speed, so that 1.8 times would want {sac_1t_wanted}, {td3_1t_wanted} and {ddpg_1t_wanted} % of the bound; the table says where we are.
+  Products take {sac_products}, {td3_products} and {ddpg_products} % of [a step](#parts-of-a-step).
 - **SAC, two threads**: the bound is {sac_2t} times SB3; 2.2 times would want {sac_2t_wanted} % of it. A second thread shortens the large products; what is between them, and the environment, stays as it is. Handing whole passes to threads of our own
   was [slower](decisions/0008-threads-that-take-whole-parts.md). SBX compiles the whole update with XLA: with two threads it was ahead of ours in three of five repeats, by up to 39 %. Ours moved between 118 and 185 steps a second from repeat to repeat, and so did its bound
   (143 to 272): two threads that wait for each other after every operation feel every other guest of the host.
 - **HalfCheetah**: the same, with the simulator's time on top for everybody; these two rows are older than the others and have no bound of their own.
 - **CQL with two threads**: the products alone are {cql_2t} times d3rlpy, and ours takes 1.1 times their time: what was asked for cannot be had by making the same products.
-- **RLPD**: the products alone would make 55 critic updates a second, 1.7 times the loop over separate networks; 1.5 times needs 87 % of that bound; what is not a product (layer norm, Adam over ten critics, their targets) takes 30 % of ours.
+- **RLPD**: the products alone would make 55 critic updates a second, 1.7 times the loop over separate networks; 1.5 times needs 87 % of that bound; what is not a product (layer norm, Adam over ten critics, their targets) takes {rlpd_besides} % of [ours](#parts-of-a-step).
 - **PETS**: a plan takes 1.3 times its bare matrix products, which are {pets_plan_1t} times as fast as mbrl-lib on one thread and {pets_plan_2t} times on two. mbrl-lib's own time varied from 4.0 to 5.9 s between
   repeats on one thread, and from 2.2 to 3.1 on two, and with it the ratio.
 - **MOPO's rollouts** with networks of 4×200 would make 35,000 transitions a second if they were nothing but matrix products; with the preset's networks they make more than the 100,000 asked for.
 - **ES, batched**: the five repeats lie between 263,000 and 418,000 steps a second, those of EvoTorch, on a stock environment, between 11,100 and 12,900, and the ratios between 24 and 32; on the machine without AVX-512, where EvoTorch made 7,900 to 9,200, the ratio was 34.9 (32 to 43; in this
-  file's history). Eight runs in turns with the code from before each checkpoint's disk work went into a thread showed no difference (390,000 and 392,000 in the mean). Of 180 µs for a step of 64 policies, timed on the other machine, acting took about 74 (29 of them products: 1.1 MB of weights are read, more than
-  the second-level cache held), the environment 25, the loop 35, and the rest is what a generation costs beside its steps: noise, learning, log and checkpoint.
+  file's history). Eight runs in turns with the code from before each checkpoint's disk work went into a thread showed no difference (390,000 and 392,000 in the mean). Products take {openai_es_products} % of [a step of 64 policies](#parts-of-a-step): 1.1 MB of weights are read,
+  more than the second-level cache holds.
 - **PPO** is there in the median, while SB3's own rate moved between 2,260 and 3,400 steps a second within the row; the fastest repeat of ours over the fastest of theirs is 4.3, and 5.0 with the batched environment.
   An update of 0.48 ms has 0.24 ms of matrix products and 0.12 ms of tanh and its gradient.
 
-Not measured: MOPO's fitting with two threads. The parts of ES's step and of PPO's and SAC's updates were timed beside other work and are not committed.
+Not measured: MOPO's fitting with two threads. The parts of PPO's update were timed beside other work and are not committed.
+"""
+
+PARTS = """
+### Parts of a step
+
+Rows of the table above, trained on one thread for longer, with timers around our own functions in every second stretch of some turns; by processor time, each moment counted for the innermost
+timed call. A product counts with its bias where the library adds both in one call; acting's own products, over one row, count as acting, but for ES, where they are the work. What a timer takes around an empty
+function is taken off; between large products it takes more. So the parts come to {least} to {most} % of what the same work took without timers, in the stretches between. Processor: {cpu}, {avx512} AVX-512, {cores} cores with a load average of {load} when it began, {date}.
+
+{tables}
 """
 
 BOUNDED = ("sac_1t", "sac_2t", "td3_1t", "ddpg_1t", "cql_2t", "pets_plan_1t", "pets_plan_2t")
@@ -101,7 +111,7 @@ columns and nothing beside (a test holds it to 1.05 times that), and it is saved
 """
 
 TAIL = """
-Made by `make bench` (and `profiles.py`, `scaling.py`, `memory.py` beside it); this page by `python benchmarks/speed/page.py`. Processor: {cpu}, {cores} cores. {versions}.
+Made by `make bench` (and `parts.py`, `profiles.py`, `scaling.py`, `memory.py` beside it); this page by `python benchmarks/speed/page.py`. Processor: {cpu}, {cores} cores. {versions}.
 
 What makes the difference: parameters as one flat vector with one fused Adam call, all critics as one batched network, gradients of the losses written down
 instead of an autograd graph, denormal numbers flushed to zero, memory kept from one update to the next, an environment loop without copies, and no number read from a tensor
@@ -130,6 +140,36 @@ def room(name: str) -> float:
     values, peer = measure["values"], next(who for who in ("sb3", "d3rlpy", "mbrl") if who in measure["values"])
     pairs = zip(values["sgemm"], values[peer], strict=True)
     return statistics.median(bound / theirs if measure["higher"] else theirs / bound for bound, theirs in pairs)
+
+
+def parts_text(record: dict[str, Any]) -> str:
+    """One table for all rows that have the same parts."""
+    groups: dict[tuple[str, ...], list[list[str]]] = {}
+    for row in record["rows"].values():
+        digits, total = {"ms": 2, "µs": 1}[row["unit"]], sum(row["parts"].values())
+        cells = [f"{number(value, digits)} ({percent(value / total)})" if value else "" for value in row["parts"].values()]
+        totals = [number(row[name], digits) for name in ("without_timers", "with_timers")]
+        first = f"{row['title'].partition(',')[0]}: {row['per']}, {row['unit']}"
+        groups.setdefault(tuple(row["parts"]), []).append([first, *cells, *totals])
+    tables = [table(["one", *parts, "all without timers", "with them"], rows) for parts, rows in groups.items()]
+    shares = [100 * sum(row["parts"].values()) / row["without_timers"] for row in record["rows"].values()]
+    return PARTS.format(
+        least=f"{min(shares):.0f}",
+        most=f"{max(shares):.0f}",
+        cpu=record["machine"]["cpu"],
+        cores=record["machine"]["cores"],
+        load=record["load"],
+        avx512="with" if record["machine"]["avx512"] else "without",
+        date=record["date"],
+        tables="\n\n".join(tables),
+    )
+
+
+def products_shares(record: dict[str, Any]) -> dict[str, str]:
+    """Of each row's parts, in percent: the products, and what is beside them."""
+    shares = {name: row["parts"]["matrix products"] / sum(row["parts"].values()) for name, row in record["rows"].items()}
+    products = {f"{name}_products": f"{100 * share:.0f}" for name, share in shares.items()}
+    return products | {f"{name}_besides": f"{100 - 100 * share:.0f}" for name, share in shares.items()}
 
 
 def number(value: float, digits: int) -> str:
@@ -183,7 +223,9 @@ def made() -> dict[Path, str]:
     text += "\n" + "\n".join(notes) + "\n"
     rooms = {name: room(name) for name in BOUNDED}
     wanted = {f"{name}_wanted": f"{100 * asked / rooms[name]:.0f}" for name, asked in ASKED.items()}
-    text += NOT_REACHED.format(**{name: f"{times:.1f}" for name, times in rooms.items()}, **wanted)
+    parts = json.loads((HERE / "results" / "parts.json").read_text())
+    bounds = {name: f"{times:.1f}" for name, times in rooms.items()}
+    text += NOT_REACHED.format(**bounds, **wanted, **products_shares(parts)) + parts_text(parts)
     files = {}
     if profile := extra("profile"):
         entries = profile["algorithms"]
