@@ -7,7 +7,7 @@ import torch
 
 from rl_training.algorithms.particles import ParticleReturns
 from rl_training.algorithms.pets import PETS
-from rl_training.algorithms.plan_values import CHOICES, PlanValues, _spread_out, symexp, symlog
+from rl_training.algorithms.plan_values import CHOICES, PlanValues, _rarity, _spread_out, symexp, symlog
 from rl_training.algorithms.planning import CEM
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
 from small_runs import difference
@@ -40,6 +40,14 @@ def test_choices_hold_both_bounds_and_the_middle_in_every_dimension():
     grid = torch.linspace(-1, 1, CHOICES)
     assert torch.equal(drawn.sort(dim=2).values, grid[:, None].expand(2, 3, CHOICES, 2))
     assert not torch.equal(drawn[..., 0], drawn[..., 1])
+
+
+def test_a_place_seen_a_hundred_times_counts_as_one_seen_once():
+    obs = torch.tensor([[0.0, 3.0]] * 100 + [[1.0, 3.0]] + [[0.5, 3.0]] * 4)  # the second column does not move
+    weights = _rarity(obs)
+    assert weights[:100].sum().item() == pytest.approx(1.0, abs=1e-5)
+    assert weights[100] == 1.0
+    assert weights[101:].tolist() == [0.25] * 4
 
 
 def test_values_are_those_of_the_best_way_to_act():

@@ -142,7 +142,8 @@ class PETS(Algorithm):
         """Let the values follow the model, from the states in `transitions`. Members follow their means."""
         assert self.values is not None
         members = members_of(self.dynamics_model)
-        obs, deeds, next_obs = (transitions[name] for name in ("obs", "actions", "next_obs"))
+        # known functions are promised two leading axes, as particles and plans have
+        obs, deeds, next_obs = (transitions[name].unsqueeze(0) for name in ("obs", "actions", "next_obs"))
 
         def imagined(obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
             means, _ = members(obs, actions)
@@ -151,7 +152,7 @@ class PETS(Algorithm):
             return reached, rewards, None if self.termination_fn is None else self.termination_fn(obs, actions, reached)
 
         rewards = transitions["rewards"] if self.reward_fn is None else self.reward_fn(obs, deeds, next_obs)
-        return self.values.fit(imagined, obs, rewards, members=members.num_members, updates=updates, seed=seed)
+        return self.values.fit(imagined, obs[0], rewards, members=members.num_members, updates=updates, seed=seed)
 
     def episode_policy(self) -> EpisodePolicy:
         return EpisodePlans(self)

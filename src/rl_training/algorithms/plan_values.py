@@ -25,6 +25,7 @@ Imagined: TypeAlias = "Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor |
 
 MEMBERS = 2  # their mean is backed up: with one the maximum finds its errors, with the smaller of two values sink too low
 STATES = 4_096  # drawn for a fit, about
+CELLS = 8  # along each dimension of the data's range, of a grid over which states are drawn evenly
 WANDER = 10  # steps of the model that they lie away from the data at most: plans end where nobody has been
 CHANGE = 0.2  # chance in each of these steps that another action is tried
 CHOICES = 9  # actions that the maximum is taken over; odd, so that the middle of the range is one
@@ -116,7 +117,8 @@ class PlanValues:
     def _wandered(self, imagine: Imagined, obs: Tensor, members: int, generator: torch.Generator) -> Tensor:
         """States (members, rows, obs_dim) of the data, and where random actions lead from there in each member's eyes."""
         rows = -(-STATES // (members * (WANDER + 1)))
-        begun = obs[torch.randint(len(obs), (members, rows), generator=generator, device=obs.device)]
+        drawn = torch.multinomial(_rarity(obs), members * rows, replacement=True, generator=generator)
+        begun = obs[drawn.view(members, rows)]
         states = [begun]
         actions = self._any_actions(begun, generator)
         for _ in range(WANDER):
@@ -170,6 +172,15 @@ class PlanValues:
             getattr(self, name).load_state_dict(state[name])
         for name in self._saved:
             getattr(self, name).copy_(state[name.lstrip("_")])
+
+
+def _rarity(obs: Tensor) -> Tensor:
+    """Weights of rows that make every cell of a coarse grid count alike: one who has learnt to balance has seen little else,
+    but plans from elsewhere need values as well."""
+    low, high = obs.amin(dim=0), obs.amax(dim=0)
+    cells = ((obs - low) / (high - low).clamp_min(1e-12) * CELLS).floor().clamp_max(CELLS - 1)
+    _, place, counts = torch.unique(cells, dim=0, return_inverse=True, return_counts=True)
+    return 1.0 / counts[place].to(obs.dtype)
 
 
 def _spread_out(states: tuple[int, ...], action_dim: int, generator: torch.Generator) -> Tensor:
