@@ -180,7 +180,8 @@ def _rarity(obs: Tensor) -> Tensor:
     low, high = obs.amin(dim=0), obs.amax(dim=0)
     cells = ((obs - low) / (high - low).clamp_min(1e-12) * CELLS).floor().clamp_max(CELLS - 1)
     _, place, counts = torch.unique(cells, dim=0, return_inverse=True, return_counts=True)
-    return 1.0 / counts[place].to(obs.dtype)
+    weights: Tensor = 1.0 / counts[place].to(obs.dtype)
+    return weights
 
 
 def _spread_out(states: tuple[int, ...], action_dim: int, generator: torch.Generator) -> Tensor:
