@@ -70,6 +70,8 @@ class PlanningExplorer:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         plans = state["plans"]
+        if plans is not None and plans.dim() == 3:  # a checkpoint from before plans were carried on has the means alone
+            plans = plans.unsqueeze(1)
         self.plans = None if plans is None else plans.to(self.learner.dynamics.parameters[0].device).clone()
 
 
@@ -154,8 +156,8 @@ class PETSLoop(CollectingLoop):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        for name in self._counts:
-            setattr(self, name, state[name])
+        for name in self._counts:  # a checkpoint from before there were values does not count for them
+            setattr(self, name, state[name] if name != "new_steps" else state.get(name, 0))
         self.fit.load_state_dict(state["fit"])
         self.explorer.load_state_dict(state["explorer"])
         self.rng.bit_generator.state = state["rng"]
