@@ -48,7 +48,7 @@ NOT_REACHED = """
 ## What was not reached, and why
 
 Machines of the same name took turns: those of most rows showed no AVX-512 (one 256×256×256 product took 0.41 to 0.43 ms on one thread, 80 GFLOP/s), that of SAC's, TD3's, DDPG's and OpenAI ES's rows on Pendulum did (0.33 ms, 100 GFLOP/s); a
-row's file says which. *sgemm bound* is measured in the same run as the rest, by whichever of MKL and OpenBLAS is faster there; it wanders as the machine does.
+row's file says which. *sgemm bound* is measured in the same run as the rest, by whichever of MKL and OpenBLAS is faster there; it wanders as the machine does. It is a yardstick, not a law: large products of SAC, TD3, DDPG and CQL are oneDNN's, which is faster than both.
 
 - **SAC, TD3, DDPG, one thread**: products alone make SAC {sac_1t}, TD3 {td3_1t} and DDPG {ddpg_1t} times SB3's speed, so that 1.8 times would want {sac_1t_wanted}, {td3_1t_wanted} and {ddpg_1t_wanted} % of the bound; the table says where we are.
   Products take {sac_products}, {td3_products} and {ddpg_products} % of [a step](#parts-of-a-step).
@@ -61,9 +61,6 @@ row's file says which. *sgemm bound* is measured in the same run as the rest, by
 - **PETS**: a plan takes 1.3 times its bare matrix products, which are {pets_plan_1t} times as fast as mbrl-lib on one thread and {pets_plan_2t} times on two. mbrl-lib's own time varied from 4.0 to 5.9 s between
   repeats on one thread, and from 2.2 to 3.1 on two, and with it the ratio.
 - **MOPO's rollouts** with networks of 4×200 would make 35,000 transitions a second if they were nothing but matrix products; with the preset's networks they make more than the 100,000 asked for.
-- **ES, batched**: the five repeats lie between 263,000 and 418,000 steps a second, those of EvoTorch, on a stock environment, between 11,100 and 12,900, and the ratios between 24 and 32; on the machine without AVX-512, where EvoTorch made 7,900 to 9,200, the ratio was 34.9 (32 to 43; in this
-  file's history). Eight runs in turns with the code from before each checkpoint's disk work went into a thread showed no difference (390,000 and 392,000 in the mean). Products take {openai_es_products} % of [a step of 64 policies](#parts-of-a-step): 1.1 MB of weights are read,
-  more than the second-level cache holds.
 - **PPO** is there in the median, while SB3's own rate moved between 2,260 and 3,400 steps a second within the row; the fastest repeat of ours over the fastest of theirs is 4.3, and 5.0 with the batched environment.
   An update of 0.48 ms has 0.24 ms of matrix products and 0.12 ms of tanh and its gradient.
 
