@@ -83,7 +83,8 @@ PROFILE = """
 ## Where the time goes
 
 A run of the first preset of each algorithm listed, sampled every millisecond of processor time: what the innermost of our functions was at. The last column is the share of the
-wall's time spent inside torch's operators, where it was measured; what PPO, ES and ARS compute in numpy is not in it.
+wall's time spent inside torch's operators, where it was measured; what PPO, ES and ARS compute in numpy is not in it. The rows of PETS, ES and ARS are older than PETS's
+values for where plans end and ES's faster generations.
 
 ![Shares of one training run by what is done](images/speed_profile.svg)
 
