@@ -165,9 +165,13 @@ def test_polyak_moves_a_fraction_of_the_way():
     assert target.item() == pytest.approx(1.0)
 
 
-def plain_and_twin(sizes, members):
+def plain_and_twin(sizes, members, *, layer_norm=False):
     """A network that runs as plain ones, and the same numbers in float64, which go through the layout."""
-    net = FlatMLP(sizes, members=members, activation="relu")
+    net = FlatMLP(sizes, members=members, activation="relu", layer_norm=layer_norm)
+    for layer in net.layers("net")[:-1]:
+        if layer_norm:  # not the gains of 1 and shifts of 0 that a network begins with
+            layer.gain.uniform_(-2, 2)
+            layer.shift.uniform_(-1, 1)
     return net, copy.deepcopy(net).double()
 
 
@@ -182,10 +186,11 @@ def products(request):
 
 
 @pytest.mark.usefixtures("products")
+@pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("members", [None, 1, 3])
 @pytest.mark.parametrize("sizes", [(5, 3), (5, 7, 1), (5, 200, 208, 2), (200, 192, 20)], ids=str)
-def test_plain_networks_give_what_the_layout_gives(sizes, members):
-    net, twin = plain_and_twin(sizes, members)
+def test_plain_networks_give_what_the_layout_gives(sizes, members, layer_norm):
+    net, twin = plain_and_twin(sizes, members, layer_norm=layer_norm)
     x = torch.randn(208, sizes[0])
     outputs, tape = net.run(x)
     expected, twin_tape = twin.run(x.double())
@@ -205,8 +210,9 @@ def test_plain_networks_give_what_the_layout_gives(sizes, members):
 
 
 @pytest.mark.usefixtures("products")
-def test_plain_members_go_back_only_where_there_is_a_gradient():
-    net, twin = plain_and_twin((5, 200, 200, 1), 3)
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_plain_members_go_back_only_where_there_is_a_gradient(layer_norm):
+    net, twin = plain_and_twin((5, 200, 200, 1), 3, layer_norm=layer_norm)
     x = torch.randn(40, 5)
     outputs, tape = net.run(x)
     gradient = torch.zeros_like(outputs)
@@ -216,8 +222,9 @@ def test_plain_members_go_back_only_where_there_is_a_gradient():
     torch.testing.assert_close(summed, whole, atol=1e-5, rtol=1e-4, check_dtype=False)
 
 
-def test_plain_members_are_chosen_by_number_and_learn_one_by_one():
-    net, twin = plain_and_twin((5, 16, 1), 4)
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_plain_members_are_chosen_by_number_and_learn_one_by_one(layer_norm):
+    net, twin = plain_and_twin((5, 16, 1), 4, layer_norm=layer_norm)
     x = torch.randn(9, 5)
     chosen = torch.tensor([2, 0])
     torch.testing.assert_close(net.infer(x, members=chosen), twin.infer(x.double(), members=chosen), check_dtype=False)

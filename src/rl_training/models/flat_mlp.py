@@ -231,4 +231,5 @@ class FlatMLP(FlatModule):
 
 
 def _of_member(layers: Sequence[Layer], member: int) -> list[Layer]:
-    return [Layer(layer.weight[member], layer.bias[member, 0], None, None) for layer in layers]
+    vectors = [[None if part is None else part[member, 0] for part in layer[1:]] for layer in layers]
+    return [Layer(layer.weight[member], *own) for layer, own in zip(layers, vectors, strict=True)]  # type: ignore[arg-type]

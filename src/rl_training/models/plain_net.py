@@ -9,22 +9,32 @@ products are numpy's, whose way to them is the shortest.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rl_training.models.blas import WIDE, large_by_numpy, linear_by_onednn, unwarned
-from rl_training.models.layout import Layer, MLPLayout
+from rl_training.models.layout import LAYER_NORM_EPS, Layer, MLPLayout, NormTape
 
 THIN = 16  # inputs or outputs up to which a layer's thin products are numpy's
 
-PlainTape = list[Tensor]
-"""What each layer read, the network's inputs first."""
+
+class PlainTape(NamedTuple):
+    """What a pass back needs to know."""
+
+    reads: list[Tensor]  # what each layer read, the network's inputs first
+    norms: list[NormTape]  # of each hidden layer, where they have layer norm
+
+    def of_rows(self, rows: Tensor) -> PlainTape:
+        """What is kept of some rows, but for the inputs, which the gradient at inputs does not ask for."""
+        reads = [self.reads[0], *(read.index_select(0, rows) for read in self.reads[1:])]
+        return PlainTape(reads, [NormTape(*(part.index_select(0, rows) for part in norm)) for norm in self.norms])
 
 
 class PlainNet:
-    """One network with ReLU and no layer norm, over views of a flat vector and of its gradient, outside of autograd."""
+    """One network with ReLU, over views of a flat vector and of its gradient, outside of autograd."""
 
     def __init__(self, layers: Sequence[Layer], gradients: Sequence[Layer]) -> None:
         self._weights, self._biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
@@ -34,22 +44,27 @@ class PlainNet:
         self._gradient_arrays = [gradient.numpy() for gradient in self._weight_gradients]
         self._thin = [min(weight.shape) <= THIN for weight in self._weights]
         self._wide = [min(weight.shape) >= WIDE for weight in self._weights]
+        self._norms, self._norm_gradients = _gains_and_shifts(layers), _gains_and_shifts(gradients)
 
     @staticmethod
     def serves(layout: MLPLayout) -> bool:
-        return layout.activation == "relu" and not layout.layer_norm
+        return layout.activation == "relu"
 
     @unwarned
     def run(self, x: Tensor, outputs: np.ndarray) -> PlainTape:
         """Fills `outputs` (rows, out); gives the tape for the passes back."""
-        tape, linear = [x], linear_by_onednn(x.shape[0])
+        tape, linear = PlainTape([x], []), linear_by_onednn(x.shape[0])
         for i in range(len(self._weights) - 1):
             if linear is not None and self._wide[i]:
                 # not with its own ReLU: that makes 0 of a NaN, and a network that is broken would look sound
                 x = linear(x, self._transposed[i], self._biases[i], "none", [], "")
             else:
                 x = torch.addmm(self._biases[i], x, self._weights[i])
-            tape.append(x.relu_())
+            if self._norms:
+                product, (gain, shift) = x, self._norms[i]
+                x, mean, rstd = torch.native_layer_norm(product, gain.shape, gain, shift, LAYER_NORM_EPS)
+                tape.norms.append(NormTape(product, mean, rstd))
+            tape.reads.append(x.relu_())
         weight, bias = self._last
         np.dot(x.numpy(), weight, out=outputs)
         outputs += bias
@@ -61,12 +76,12 @@ class PlainNet:
         by_numpy, linear = large_by_numpy(), linear_by_onednn(gradient.shape[0])
         for i in range(len(self._weights) - 1, -1, -1):
             if by_numpy or self._thin[i]:
-                np.dot(tape[i].numpy().T, gradient.numpy(), out=self._gradient_arrays[i])
+                np.dot(tape.reads[i].numpy().T, gradient.numpy(), out=self._gradient_arrays[i])
             else:
-                torch.mm(tape[i].mT, gradient, out=self._weight_gradients[i])
+                torch.mm(tape.reads[i].mT, gradient, out=self._weight_gradients[i])
             torch.sum(gradient, 0, out=self._bias_gradients[i])
             if i:
-                gradient = self._back(i, tape, gradient, linear if self._wide[i] else None)
+                gradient = self._back(i, tape, gradient, linear if self._wide[i] else None, fills=True)
 
     def input_gradient(self, tape: PlainTape, gradient: Tensor, *, start: int = 0) -> Tensor:
         """The gradient at the inputs from column `start` on; the parameters are taken as fixed."""
@@ -80,16 +95,32 @@ class PlainNet:
         """Add it to `total`, of those rows alone where `gradient` (rows, 1) is not zero."""
         rows = np.flatnonzero(gradient.numpy())
         index = torch.from_numpy(rows)
-        kept = [tape[0], *(read.index_select(0, index) for read in tape[1:])]
-        total.numpy()[rows] += self.input_gradient(kept, gradient.index_select(0, index), start=start).numpy()
+        own = self.input_gradient(tape.of_rows(index), gradient.index_select(0, index), start=start)
+        total.numpy()[rows] += own.numpy()
 
-    def _back(self, i: int, tape: PlainTape, gradient: Tensor, linear: Callable[..., Tensor] | None) -> Tensor:
-        """From the outputs of layer `i` to those of the layer before it, before their ReLU."""
+    def _back(
+        self, i: int, tape: PlainTape, gradient: Tensor, linear: Callable[..., Tensor] | None, *, fills: bool = False
+    ) -> Tensor:
+        """From the outputs of layer `i` to the products of the layer before it; `fills` its norm's gradient on the way."""
         if linear is not None:
             gradient = linear(gradient, self._weights[i], None, "none", [], "")
         elif gradient.shape[1] == 1:
             gradient = gradient * self._transposed[i]
         else:
             gradient = torch.mm(gradient, self._transposed[i])
-        torch.ops.aten.threshold_backward.grad_input(gradient, tape[i], 0, grad_input=gradient)
-        return gradient
+        torch.ops.aten.threshold_backward.grad_input(gradient, tape.reads[i], 0, grad_input=gradient)
+        return self._through_norm(i - 1, tape.norms[i - 1], gradient, fills=fills) if self._norms else gradient
+
+    def _through_norm(self, i: int, norm: NormTape, gradient: Tensor, *, fills: bool) -> Tensor:
+        gain, shift = self._norms[i]
+        known = (norm.inputs, gain.shape, norm.mean, norm.rstd, gain, shift)
+        through, *own = torch.ops.aten.native_layer_norm_backward(gradient, *known, [True, fills, fills])
+        if fills:
+            for target, value in zip(self._norm_gradients[i], own, strict=True):
+                target.copy_(value)
+        back: Tensor = through
+        return back
+
+
+def _gains_and_shifts(layers: Sequence[Layer]) -> list[tuple[Tensor, Tensor]]:
+    return [(layer.gain, layer.shift) for layer in layers if layer.gain is not None and layer.shift is not None]
