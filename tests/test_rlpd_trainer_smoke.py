@@ -91,9 +91,12 @@ def test_every_slice_of_a_round_is_half_prior_data(tmp_path, monkeypatch):
 
     def spy(self, updates, *, global_step):
         update_critics = self.algorithm.update_critics
-        monkeypatch.setattr(
-            self.algorithm, "update_critics", lambda b: (shares.append((b["rewards"] > 500).sum().item()), update_critics(b))[1]
-        )
+
+        def counted(batch, **others):
+            shares.append((batch["rewards"] > 500).sum().item())
+            return update_critics(batch, **others)
+
+        monkeypatch.setattr(self.algorithm, "update_critics", counted)
         try:
             return original(self, updates, global_step=global_step)
         finally:

@@ -8,7 +8,7 @@ import torch
 from replay_batches import batch_of
 from rl_training.algorithms.rlpd import RLPD, RLPDAlgorithm, rlpd_loss
 from rl_training.algorithms.sac import SAC, sac_loss
-from rl_training.models.mlp_sac import MLPSACModel
+from rl_training.models.mlp_sac import MLPSACModel, SACSample
 
 
 def model(**settings):
@@ -105,11 +105,34 @@ def test_a_round_is_the_critics_slice_by_slice_and_the_actor_once():
     torch.manual_seed(5)
     result = one.update_round(batch, 4)
     torch.manual_seed(5)
+    drawn = other.sample(batch["next_obs"])
     for start in (0, 8, 16, 24):
-        piece = {name: column[start : start + 8] for name, column in batch.items()}
-        other.update_critics(piece)
-    other.update_actor(piece)
+        rows = slice(start, start + 8)
+        piece = {name: column[rows] for name, column in batch.items()}
+        losses = other.update_critics(piece, next_sample=SACSample(drawn.actions[rows], drawn.logprobs[rows]))
+    losses |= other.update_actor(piece)
     assert result.num_gradient_steps == 4
+    assert torch.equal(parameters(one), parameters(other))
+    assert result.metrics == {name: value.detach() for name, value in losses.items()}
+
+
+def test_rows_beyond_the_last_whole_slice_are_left_out():
+    one, other = twins()
+    for learner, rows in ((one, 35), (other, 32)):
+        torch.manual_seed(7)
+        batch = batch_of(35)
+        drawn = learner.sample(batch["next_obs"])
+        learner.sample = lambda obs, drawn=drawn: SACSample(drawn.actions[: len(obs)], drawn.logprobs[: len(obs)])
+        learner.update_round({name: column[:rows] for name, column in batch.items()}, 4)
+    assert torch.equal(parameters(one), parameters(other))
+
+
+def test_what_is_not_measured_is_learnt_all_the_same():
+    one, other = twins()
+    batch = batch_of(16)
+    for learner, measures in ((one, True), (other, False)):
+        torch.manual_seed(9)
+        assert bool(learner.update_critics(batch, measures=measures)) is measures
     assert torch.equal(parameters(one), parameters(other))
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.algorithms.sac import SAC, Temperature, critic_loss, critic_loss_gradient
-from rl_training.models.mlp_sac import MLPSACModel
+from rl_training.models.mlp_sac import MLPSACModel, SACSample
 from rl_training.types import Batch, Metrics
 
 MAX_LOG_WEIGHT = math.log(1e6)
@@ -74,9 +74,9 @@ class CQL(SAC):
     def cql_alpha(self, value: float) -> None:
         self.penalty_weight.set(value)
 
-    def update_critics(self, batch: Batch) -> Metrics:
+    def update_critics(self, batch: Batch, *, next_sample: SACSample | None = None, measures: bool = True) -> Metrics:  # noqa: ARG002
         """One step of the critics towards target and conservatism, and of the target critics after them."""
-        target, weight = self.targets(batch), self.cql_alpha
+        target, weight = self.targets(batch, next_sample), self.cql_alpha
         actions, logprobs = self.sampled_actions(batch)
         # the recorded action stands first in each state's row
         actions = torch.cat([batch["actions"].unsqueeze(1), actions], dim=1)

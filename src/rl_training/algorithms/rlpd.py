@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rl_training.algorithms.base import detached
 from rl_training.algorithms.sac import SAC, actor_loss, critic_loss
-from rl_training.models.mlp_sac import MLPSACModel
+from rl_training.models.mlp_sac import MLPSACModel, SACSample
 from rl_training.types import Batch, Metrics, UpdateResult
 
 
@@ -53,10 +53,13 @@ class RLPD(SAC):
     def update_round(self, batch: Batch, num_updates: int) -> UpdateResult:
         """The batch in `num_updates` slices, one critic update each; the actor and the temperature learn on the last."""
         rows = len(batch["rewards"]) // num_updates
+        sample = self.sample(batch["next_obs"])  # of all slices at once: the actor stays as it is until the round's end
+        pieces = zip(*(torch.split(column, rows) for column in (*batch.values(), *sample)), strict=True)
         piece, metrics = batch, {}
-        for start in range(0, rows * num_updates, rows):
-            piece = {name: column[start : start + rows] for name, column in batch.items()}
-            metrics = self.update_critics(piece)
+        for i, (*columns, actions, logprobs) in zip(range(num_updates), pieces, strict=False):
+            piece = dict(zip(batch, columns, strict=True))
+            drawn = SACSample(actions, logprobs)
+            metrics = self.update_critics(piece, next_sample=drawn, measures=i == num_updates - 1)
         return UpdateResult(detached(metrics | self.update_actor(piece)), num_updates)
 
 

@@ -14,7 +14,7 @@ from rl_training.algorithms.lean_losses import bellman_targets, lowest_shares
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.models.blas import unwarned
 from rl_training.models.flat_mlp import FlatMLP
-from rl_training.models.mlp_sac import ArrayOrTensor, MLPSACModel
+from rl_training.models.mlp_sac import ArrayOrTensor, MLPSACModel, SACSample
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics, State, UpdateResult
 
@@ -31,15 +31,15 @@ def critic_loss_gradient(q_values: ArrayOrTensor, target: ArrayOrTensor) -> Arra
     return gradient
 
 
-def fill_critic_gradient(critics: FlatMLP, batch: Batch, target: Tensor) -> Metrics:
-    """The critics' losses, and in `critics.gradient` what autograd would make of them."""
+def fill_critic_gradient(critics: FlatMLP, batch: Batch, target: Tensor, *, measures: bool = True) -> Metrics:
+    """The critics' losses, if they are asked for, and in `critics.gradient` what autograd would make of them."""
     x = torch.cat([batch["obs"], batch["actions"]], dim=-1)
     if x.is_cpu:
         wanted = target.numpy()
         outputs = critics.learn(x, lambda own: torch.from_numpy(critic_loss_gradient(own.numpy()[..., 0], wanted)[..., None]))
     else:
         outputs = critics.learn(x, lambda own: critic_loss_gradient(own.squeeze(-1), target).unsqueeze(-1))
-    return critic_loss(outputs.squeeze(-1), target)
+    return critic_loss(outputs.squeeze(-1), target) if measures else {}
 
 
 def actor_loss(q_values: Tensor, logprobs: Tensor, alpha: float | Tensor, *, pessimistic: bool = True) -> Metrics:
@@ -142,11 +142,14 @@ class SAC(Algorithm):
         actor = self.update_actor(batch)
         return UpdateResult(detached(critic | actor))
 
-    def update_critics(self, batch: Batch) -> Metrics:
-        """One step of the critics towards the soft Bellman target, and of the target critics after them."""
-        target = self.targets(batch)
+    def update_critics(self, batch: Batch, *, next_sample: SACSample | None = None, measures: bool = True) -> Metrics:
+        """One step of the critics towards the soft Bellman target, and of the target critics after them.
+
+        `next_sample` is the actor's answer to `next_obs`, where it was asked before; what is not measured need not be told.
+        """
+        target = self.targets(batch, next_sample)
         if self.explicit:
-            losses = fill_critic_gradient(self.model.critics, batch, target)
+            losses = fill_critic_gradient(self.model.critics, batch, target, measures=measures)
             self.critic_optimizer.step([self.model.critics.gradient])
         else:
             losses = critic_loss(self.model.q_values(batch["obs"], batch["actions"]), target)
@@ -155,15 +158,21 @@ class SAC(Algorithm):
         return losses
 
     @torch.no_grad()
-    def targets(self, batch: Batch) -> Tensor:
-        """r + γ (1 − done) (min Q̄(s′, a′) − α log π(a′|s′)), with a′ from the current actor.
+    def sample(self, obs: Tensor) -> SACSample:
+        """Actions of the current actor with their log-probabilities, to learn from."""
+        sample: SACSample = self.model.run_actor(obs).sample if self.explicit else self.model.sample_actions(obs)
+        return sample
+
+    @torch.no_grad()
+    def targets(self, batch: Batch, next_sample: SACSample | None = None) -> Tensor:
+        """r + γ (1 − done) (min Q̄(s′, a′) − α log π(a′|s′)), with a′ from the current actor unless it is given.
 
         The minimum goes over a random subset of the critics where one is asked for, the entropy is left out where it
         is not to be backed up.
         """
         next_obs = batch["next_obs"]
+        sample = self.sample(next_obs) if next_sample is None else next_sample
         if self.explicit:
-            sample = self.model.run_actor(next_obs).sample
             members = self._subset(self.model.num_critics)
             outputs = self.target.infer(torch.cat([next_obs, sample.actions], dim=-1), members=members)
             if outputs.is_cpu:
@@ -171,7 +180,6 @@ class SAC(Algorithm):
                 return bellman_targets(batch, outputs, gamma=self.gamma, entropy_term=entropy_term)
             next_q = outputs.squeeze(-1)
         else:
-            sample = self.model.sample_actions(next_obs)
             next_q = self.target.q_values(next_obs, sample.actions)
             members = self._subset(len(next_q))
             next_q = next_q if members is None else next_q[members]

@@ -149,22 +149,23 @@ class FlatMLP(FlatModule):
             self.backward(tape, gradient_at(outputs))
             return outputs
 
-        def stacked(member: int) -> Tensor:
+        assert self.layout.members is not None
+        outputs = x.new_empty(self.layout.members, x.shape[0], self.layout.sizes[-1])
+        each = outputs.unsqueeze(1).unbind()
+
+        def stacked(member: int) -> None:
             whole = self.layers("net"), self.gradient_layers("net")
             own, into = (self.layout.select(parts, slice(member, member + 1)) for parts in whole)
-            outputs, tape = self.layout.run(own, x)
-            self.layout.backward(own, into, tape, gradient_at(outputs))
-            return outputs
+            given, tape = self.layout.run(own, x)
+            each[member].copy_(given)
+            self.layout.backward(own, into, tape, gradient_at(given))
 
-        def plain(member: int) -> Tensor:
-            outputs, arrays = self._outputs(nets[:1], x)
-            tape = nets[member].run(x, arrays[0])
-            nets[member].backward(tape, gradient_at(outputs)[0])
-            return outputs
+        def plain(member: int) -> None:
+            tape = nets[member].run(x, each[member].numpy()[0])
+            nets[member].backward(tape, gradient_at(each[member])[0])
 
-        assert self.layout.members is not None
-        done = shared_map(plain if nets else stacked, range(self.layout.members), device=x.device)
-        return torch.cat(done) if len(done) > 1 else done[0]
+        shared_map(plain if nets else stacked, range(self.layout.members), device=x.device)
+        return outputs
 
     def input_gradient(self, tape: FlatTape, gradient: Tensor, *, start: int = 0) -> Tensor:
         """The gradient at the inputs from column `start` on, of each member; the parameters are taken as fixed."""

@@ -116,8 +116,7 @@ class PlainNet:
         known = (norm.inputs, gain.shape, norm.mean, norm.rstd, gain, shift)
         through, *own = torch.ops.aten.native_layer_norm_backward(gradient, *known, [True, fills, fills])
         if fills:
-            for target, value in zip(self._norm_gradients[i], own, strict=True):
-                target.copy_(value)
+            torch._foreach_copy_(self._norm_gradients[i], own)
         back: Tensor = through
         return back
 
