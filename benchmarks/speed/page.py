@@ -62,7 +62,7 @@ rest, by whichever of MKL and OpenBLAS is faster there; it wanders as the machin
 - **PPO** is there in the median, while SB3's own rate moved between 2,260 and 3,400 steps a second within the row; the fastest repeat of ours over the fastest of theirs is 4.3, and 5.0 with the batched environment.
   An update of 0.48 ms has 0.24 ms of matrix products and 0.12 ms of tanh and its gradient.
 
-Not measured: MOPO's fitting with two threads. The parts of PPO's update were timed beside other work and are not committed.
+The parts of PPO's update were timed beside other work and are not committed.
 """
 
 PARTS = """
@@ -80,8 +80,7 @@ PROFILE = """
 ## Where the time goes
 
 A run of the first preset of each algorithm listed, sampled every millisecond of processor time: what the innermost of our functions was at. The last column is the share of the
-wall's time spent inside torch's operators, where it was measured; what PPO, ES and ARS compute in numpy is not in it. The rows of PETS, ES and ARS are older than PETS's
-values for where plans end and ES's faster generations.
+wall's time spent inside torch's operators, where it was measured; what numpy computes is not in it.
 
 ![Shares of one training run by what is done](images/speed_profile.svg)
 
@@ -240,7 +239,7 @@ def made() -> dict[Path, str]:
     bounds = {name: f"{times:.1f}" for name, times in rooms.items()}
     told = {
         "sac_2t_range": " and ".join(f"{edge(values_of('sac_2t', 'ours')):.0f}" for edge in (min, max)),
-        "mopo_bound": f"{statistics.median(values_of('mopo_rollouts_1t', 'sgemm')):,.0f}",
+        "mopo_bound": f"{round(statistics.median(values_of('mopo_rollouts_1t', 'sgemm')), -3):,.0f}",
     }
     text += NOT_REACHED.format(**bounds, **wanted, **told, **products_shares(parts)) + parts_text(parts)
     files = {}

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from rl_training.algorithms.base import Algorithm, detached
 from rl_training.algorithms.lean_losses import bellman_targets, lowest_shares
 from rl_training.algorithms.optim import Adam, polyak_update
-from rl_training.models.blas import unwarned
 from rl_training.models.flat_mlp import FlatMLP
 from rl_training.models.mlp_sac import ArrayOrTensor, MLPSACModel, SACSample
 from rl_training.models.policy_network import PolicyNetwork
@@ -24,7 +23,6 @@ def critic_loss(q_values: Tensor, target: Tensor) -> Metrics:
     return {"critic_loss": (q_values - target).square().mean(dim=-1).sum(), "target_q_mean": target.mean()}
 
 
-@unwarned
 def critic_loss_gradient(q_values: ArrayOrTensor, target: ArrayOrTensor) -> ArrayOrTensor:
     """d critic_loss / d q_values."""
     gradient: ArrayOrTensor = (q_values - target) * (2.0 / q_values.shape[-1])

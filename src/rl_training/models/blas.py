@@ -30,7 +30,8 @@ class _Asked:
 
 
 _asked = _Asked()
-_onednn = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None  # type: ignore[no-untyped-call]
+_packet = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None  # type: ignore[no-untyped-call]
+_onednn = None if _packet is None else _packet.default  # or torch would look for the right one at every call
 
 
 def unwarned(function: Callable[P, R]) -> Callable[P, R]:

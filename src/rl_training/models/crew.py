@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import torch
 
 from rl_training.models.blas import products_by_numpy
@@ -47,7 +48,8 @@ class Crew:
 
 
 def _keep_to_itself() -> None:
-    """What is each thread's own affair, all three."""
+    """What is each thread's own affair, all four."""
+    np.seterr(all="ignore")  # as in `unwarned`
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     torch.set_grad_enabled(False)

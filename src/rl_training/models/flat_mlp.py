@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rl_training.models.blas import unwarned
 from rl_training.models.crew import shared_map
 from rl_training.models.layout import Layer, MLPLayout, Tape, as_rows
 from rl_training.models.plain_net import PlainNet, PlainTape
@@ -111,6 +112,7 @@ class FlatMLP(FlatModule):
         layers = [(layer.weight, layer.bias) for layer in self.layers("net")]
         return PolicyNetwork.from_layers(layers, env, activation=self.layout.activation, squash=squash)
 
+    @unwarned
     def run(self, x: Tensor) -> tuple[Tensor, FlatTape]:
         if nets := self._plain_nets(x):
             outputs, arrays = self._outputs(nets, x)
@@ -118,6 +120,7 @@ class FlatMLP(FlatModule):
         outputs, tape = self.layout.run(self.layers("net"), x)
         return outputs, FlatTape(outputs, tape, [])
 
+    @unwarned
     def infer(self, x: Tensor, *, members: Tensor | None = None) -> Tensor:
         """The output with nothing kept; of some of the members where they are named by number."""
         if nets := self._plain_nets(x):
@@ -129,6 +132,7 @@ class FlatMLP(FlatModule):
         layers = self.layers("net")
         return self.layout.infer(layers if members is None else self.layout.select(layers, members), x)
 
+    @unwarned
     def backward(self, tape: FlatTape, gradient: Tensor) -> None:
         if not tape.plain:
             self.layout.backward(self.layers("net"), self.gradient_layers("net"), tape.stacked, gradient)
@@ -137,6 +141,7 @@ class FlatMLP(FlatModule):
         for (net, own), own_gradient in zip(tape.plain, gradients, strict=True):
             net.backward(own, own_gradient)
 
+    @unwarned
     def learn(self, x: Tensor, gradient_at: Callable[[Tensor], Tensor]) -> Tensor:
         """Forwards and, from the gradient at the outputs, backwards; returns the outputs of all members.
 
@@ -176,6 +181,7 @@ class FlatMLP(FlatModule):
         each = [net.input_gradient(own, own_gradient, start=start) for (net, own), own_gradient in passes]
         return each[0] if self.layout.members is None else torch.stack(each)
 
+    @unwarned
     def summed_input_gradient(self, tape: FlatTape, gradient: Tensor, *, start: int = 0) -> Tensor:
         """`input_gradient` added up over the members; quick where most of `gradient` is zero."""
         if not tape.plain:
@@ -185,6 +191,7 @@ class FlatMLP(FlatModule):
             net.add_input_gradient(own, own_gradient, total, start=start)
         return total
 
+    @unwarned
     def run_first(self, x: Tensor) -> tuple[Tensor, FlatTape]:
         """The first member alone, as `run` with one member."""
         if nets := self._plain_nets(x, one_by_one=True):

@@ -15,8 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.models.blas import WIDE, large_by_numpy, linear_by_onednn, unwarned
+from rl_training.models.blas import WIDE, large_by_numpy, linear_by_onednn
 from rl_training.models.layout import LAYER_NORM_EPS, Layer, MLPLayout, NormTape
+
+# looked up once, and which of its kind each is as well
+_threshold_backward = torch.ops.aten.threshold_backward.grad_input
+_layer_norm_backward = torch.ops.aten.native_layer_norm_backward.default
 
 THIN = 16  # inputs or outputs up to which a layer's thin products are numpy's
 
@@ -34,7 +38,10 @@ class PlainTape(NamedTuple):
 
 
 class PlainNet:
-    """One network with ReLU, over views of a flat vector and of its gradient, outside of autograd."""
+    """One network with ReLU, over views of a flat vector and of its gradient, outside of autograd.
+
+    Numpy may warn of what overflows; whoever calls has it keep quiet (`unwarned`).
+    """
 
     def __init__(self, layers: Sequence[Layer], gradients: Sequence[Layer]) -> None:
         self._weights, self._biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
@@ -50,7 +57,6 @@ class PlainNet:
     def serves(layout: MLPLayout) -> bool:
         return layout.activation == "relu"
 
-    @unwarned
     def run(self, x: Tensor, outputs: np.ndarray) -> PlainTape:
         """Fills `outputs` (rows, out); gives the tape for the passes back."""
         tape, linear = PlainTape([x], []), linear_by_onednn(x.shape[0])
@@ -70,7 +76,6 @@ class PlainNet:
         outputs += bias
         return tape
 
-    @unwarned
     def backward(self, tape: PlainTape, gradient: Tensor) -> None:
         """Write the gradient of whatever has `gradient` at the outputs where it belongs."""
         by_numpy, linear = large_by_numpy(), linear_by_onednn(gradient.shape[0])
@@ -90,7 +95,6 @@ class PlainNet:
             gradient = self._back(i, tape, gradient, linear if self._wide[i] else None)
         return torch.mm(gradient, self._transposed[0][:, start:])
 
-    @unwarned
     def add_input_gradient(self, tape: PlainTape, gradient: Tensor, total: Tensor, *, start: int = 0) -> None:
         """Add it to `total`, of those rows alone where `gradient` (rows, 1) is not zero."""
         rows = np.flatnonzero(gradient.numpy())
@@ -108,13 +112,13 @@ class PlainNet:
             gradient = gradient * self._transposed[i]
         else:
             gradient = torch.mm(gradient, self._transposed[i])
-        torch.ops.aten.threshold_backward.grad_input(gradient, tape.reads[i], 0, grad_input=gradient)
+        _threshold_backward(gradient, tape.reads[i], 0, grad_input=gradient)
         return self._through_norm(i - 1, tape.norms[i - 1], gradient, fills=fills) if self._norms else gradient
 
     def _through_norm(self, i: int, norm: NormTape, gradient: Tensor, *, fills: bool) -> Tensor:
         gain, shift = self._norms[i]
         known = (norm.inputs, gain.shape, norm.mean, norm.rstd, gain, shift)
-        through, *own = torch.ops.aten.native_layer_norm_backward(gradient, *known, [True, fills, fills])
+        through, *own = _layer_norm_backward(gradient, *known, [True, fills, fills])
         if fills:
             torch._foreach_copy_(self._norm_gradients[i], own)
         back: Tensor = through
