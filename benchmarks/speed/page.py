@@ -107,7 +107,7 @@ columns and nothing beside (a test holds it to 1.05 times that), and it is saved
 TAIL = """
 Made by `make bench` (and `parts.py`, `profiles.py`, `scaling.py`, `memory.py` beside it); this page by `python benchmarks/speed/page.py`. Processor: {cpu}, {cores} cores. {versions}.
 
-What makes the difference: parameters as one flat vector with one fused Adam call, all critics as one batched network, gradients of the losses written down
+What makes the difference: parameters as one flat vector with one fused Adam call, all critics in that vector, gradients of the losses written down
 instead of an autograd graph, denormal numbers flushed to zero, memory kept from one update to the next, an environment loop without copies, and no number read from a tensor
 before it is logged. [Why it is built so](decisions/0003-flat-parameter-vectors-and-explicit-backward.md).
 """

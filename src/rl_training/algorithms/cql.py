@@ -75,7 +75,8 @@ class CQL(SAC):
         self.penalty_weight.set(value)
 
     def update_critics(self, batch: Batch, *, next_sample: SACSample | None = None, measures: bool = True) -> Metrics:  # noqa: ARG002
-        """One step of the critics towards target and conservatism, and of the target critics after them."""
+        """One step of the critics towards target and conservatism, and of the target critics after them. The losses are
+        always worked out: the weight of the penalty follows them."""
         target, weight = self.targets(batch, next_sample), self.cql_alpha
         actions, logprobs = self.sampled_actions(batch)
         # the recorded action stands first in each state's row

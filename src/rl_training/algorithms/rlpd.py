@@ -54,7 +54,8 @@ class RLPD(SAC):
         """The batch in `num_updates` slices, one critic update each; the actor and the temperature learn on the last."""
         rows = len(batch["rewards"]) // num_updates
         sample = self.sample(batch["next_obs"])  # of all slices at once: the actor stays as it is until the round's end
-        pieces = zip(*(torch.split(column, rows) for column in (*batch.values(), *sample)), strict=True)
+        columns_of_all = (*batch.values(), sample.actions, sample.logprobs)
+        pieces = zip(*(torch.split(column, rows) for column in columns_of_all), strict=True)
         piece, metrics = batch, {}
         for i, (*columns, actions, logprobs) in zip(range(num_updates), pieces, strict=False):
             piece = dict(zip(batch, columns, strict=True))
