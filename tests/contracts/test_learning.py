@@ -87,9 +87,9 @@ def shuffled(function, returns, *rest):
     return function(returns[order], *rest)
 
 
-def with_wrong_mask(function, self, batch):
+def with_wrong_mask(function, self, batch, *others):
     """Bootstraps where the episode is over, and nowhere else."""
-    return function(self, batch | {"dones": 1.0 - batch["dones"]})
+    return function(self, batch | {"dones": 1.0 - batch["dones"]}, *others)
 
 
 def left_alone(_function, *_args):
