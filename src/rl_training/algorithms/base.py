@@ -27,6 +27,7 @@ class Algorithm(ABC):
 
     saved: ClassVar[tuple[str, ...]] = ()
     learning_rate: float
+    measures: bool = True  # whether losses' values are wanted as well, of those whose gradients do not need them
 
     @abstractmethod
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
@@ -80,7 +81,6 @@ class Algorithm(ABC):
 class OnPolicyAlgorithm(Algorithm):
     """A learner that is handed each stretch of fresh experience once, and owns the statistics to normalise it."""
 
-    measures: bool = True  # whether `update` works out the losses' values as well; their gradients do not need them
     observation_normalizer: ObservationNormalizer | None = None
     reward_normalizer: RewardNormalizer | None = None
 

@@ -74,7 +74,7 @@ class CQL(SAC):
     def cql_alpha(self, value: float) -> None:
         self.penalty_weight.set(value)
 
-    def update_critics(self, batch: Batch, *, next_sample: SACSample | None = None, measures: bool = True) -> Metrics:  # noqa: ARG002
+    def update_critics(self, batch: Batch, *, next_sample: SACSample | None = None) -> Metrics:
         """One step of the critics towards target and conservatism, and of the target critics after them. The losses are
         always worked out: the weight of the penalty follows them."""
         target, weight = self.targets(batch, next_sample), self.cql_alpha

@@ -59,8 +59,8 @@ class RLPD(SAC):
         piece, metrics = batch, {}
         for i, (*columns, actions, logprobs) in zip(range(num_updates), pieces, strict=False):
             piece = dict(zip(batch, columns, strict=True))
-            drawn = SACSample(actions, logprobs)
-            metrics = self.update_critics(piece, next_sample=drawn, measures=i == num_updates - 1)
+            self.measures = i == num_updates - 1  # nobody reads the losses before
+            metrics = self.update_critics(piece, next_sample=SACSample(actions, logprobs))
         return UpdateResult(detached(metrics | self.update_actor(piece)), num_updates)
 
 

@@ -140,14 +140,12 @@ class SAC(Algorithm):
         actor = self.update_actor(batch)
         return UpdateResult(detached(critic | actor))
 
-    def update_critics(self, batch: Batch, *, next_sample: SACSample | None = None, measures: bool = True) -> Metrics:
-        """One step of the critics towards the soft Bellman target, and of the target critics after them.
-
-        `next_sample` is the actor's answer to `next_obs`, where it was asked before; what is not measured need not be told.
-        """
+    def update_critics(self, batch: Batch, *, next_sample: SACSample | None = None) -> Metrics:
+        """One step of the critics towards the soft Bellman target, and of the target critics after them; `next_sample` is
+        the actor's answer to `next_obs`, where it was asked before."""
         target = self.targets(batch, next_sample)
         if self.explicit:
-            losses = fill_critic_gradient(self.model.critics, batch, target, measures=measures)
+            losses = fill_critic_gradient(self.model.critics, batch, target, measures=self.measures)
             self.critic_optimizer.step([self.model.critics.gradient])
         else:
             losses = critic_loss(self.model.q_values(batch["obs"], batch["actions"]), target)
