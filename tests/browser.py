@@ -81,12 +81,23 @@ class Browser:
         self._number += 1
         message = {"id": self._number, "method": method, "params": arguments}
         self._socket.send(json.dumps(message | ({"sessionId": session} if session else {})))
-        while True:
-            answer = json.loads(self._socket.recv(timeout=PATIENCE))
-            if answer.get("id") == self._number:
-                assert "error" not in answer, f"{method}: {answer['error']}"
-                return dict(answer["result"])
-            self._events.setdefault(answer.get("sessionId", ""), []).append(answer)
+        while (answer := self._receive()).get("id") != self._number:
+            pass
+        assert "error" not in answer, f"{method}: {answer['error']}"
+        return dict(answer["result"])
+
+    def await_event(self, session: str, method: str, *, after: int) -> None:
+        """Until something happens that is not among the first `after` events of a tab."""
+        deadline = time.monotonic() + PATIENCE
+        while not any(event["method"] == method for event in self.events(session)[after:]):
+            assert time.monotonic() < deadline, f"in vain: {method}"
+            self._receive()
+
+    def _receive(self) -> dict[str, Any]:
+        message: dict[str, Any] = json.loads(self._socket.recv(timeout=PATIENCE))
+        if "id" not in message:
+            self._events.setdefault(message.get("sessionId", ""), []).append(message)
+        return message
 
     def events(self, session: str) -> list[dict[str, Any]]:
         return self._events.get(session, [])
@@ -103,6 +114,13 @@ class Page:
 
     def go(self, address: str) -> None:
         self.call("Page.navigate", url=address)
+        self.wait("document.readyState === 'complete'")
+
+    def reload(self) -> None:
+        """Wait to be told that the new page is in: a question that finds the old one leaving is an error."""
+        before = len(self._browser.events(self._session))
+        self.call("Page.reload")
+        self._browser.await_event(self._session, "Page.frameNavigated", after=before)
         self.wait("document.readyState === 'complete'")
 
     def ask(self, expression: str) -> Any:

@@ -270,8 +270,9 @@ def test_choices_outlive_a_reload(page: Page):
     page.drag(".panel svg", start=0.3, end=0.8)
     page.mouse("mouseMoved", 2, 2)
     before = curves(page), picture(page)
-    page.ask("(window.old = true, location.reload())")
-    page.wait("!window.old && document.readyState === 'complete'")
+    page.ask("window.old = true")
+    page.reload()
+    assert page.ask("window.old === undefined")
     assert (curves(page), picture(page)) == before
 
 
