@@ -49,9 +49,11 @@ class PlainNet:
         self._last = self._weights[-1].numpy(), self._biases[-1].numpy()
         self._weight_gradients, self._bias_gradients = [g.weight for g in gradients], [g.bias for g in gradients]
         self._gradient_arrays = [gradient.numpy() for gradient in self._weight_gradients]
+        self._bias_gradient_arrays = [gradient.numpy() for gradient in self._bias_gradients]
         self._thin = [min(weight.shape) <= THIN for weight in self._weights]
         self._wide = [min(weight.shape) >= WIDE for weight in self._weights]
-        self._norms, self._norm_gradients = _gains_and_shifts(layers), _gains_and_shifts(gradients)
+        self._norms = [(list(gain.shape), gain, shift) for gain, shift in _gains_and_shifts(layers)]
+        self._norm_gradients = [(gain.numpy(), shift.numpy()) for gain, shift in _gains_and_shifts(gradients)]
 
     @staticmethod
     def serves(layout: MLPLayout) -> bool:
@@ -67,8 +69,8 @@ class PlainNet:
             else:
                 x = torch.addmm(self._biases[i], x, self._weights[i])
             if self._norms:
-                product, (gain, shift) = x, self._norms[i]
-                x, mean, rstd = torch.native_layer_norm(product, gain.shape, gain, shift, LAYER_NORM_EPS)
+                product = x
+                x, mean, rstd = torch.native_layer_norm(product, *self._norms[i], LAYER_NORM_EPS)
                 tape.norms.append(NormTape(product, mean, rstd))
             tape.reads.append(x.relu_())
         weight, bias = self._last
@@ -78,13 +80,18 @@ class PlainNet:
 
     def backward(self, tape: PlainTape, gradient: Tensor) -> None:
         """Write the gradient of whatever has `gradient` at the outputs where it belongs."""
-        by_numpy, linear = large_by_numpy(), linear_by_onednn(gradient.shape[0])
+        rows = gradient.shape[0]
+        linear, ones = linear_by_onednn(rows), np.ones(rows, dtype=np.float32) if large_by_numpy() else None
         for i in range(len(self._weights) - 1, -1, -1):
-            if by_numpy or self._thin[i]:
-                np.dot(tape.reads[i].numpy().T, gradient.numpy(), out=self._gradient_arrays[i])
+            array = gradient.numpy()
+            if ones is not None or self._thin[i]:
+                np.dot(tape.reads[i].numpy().T, array, out=self._gradient_arrays[i])
             else:
                 torch.mm(tape.reads[i].mT, gradient, out=self._weight_gradients[i])
-            torch.sum(gradient, 0, out=self._bias_gradients[i])
+            if ones is not None:
+                np.dot(ones, array, out=self._bias_gradient_arrays[i])
+            else:
+                torch.sum(gradient, 0, out=self._bias_gradients[i])
             if i:
                 gradient = self._back(i, tape, gradient, linear if self._wide[i] else None, fills=True)
 
@@ -116,11 +123,12 @@ class PlainNet:
         return self._through_norm(i - 1, tape.norms[i - 1], gradient, fills=fills) if self._norms else gradient
 
     def _through_norm(self, i: int, norm: NormTape, gradient: Tensor, *, fills: bool) -> Tensor:
-        gain, shift = self._norms[i]
-        known = (norm.inputs, gain.shape, norm.mean, norm.rstd, gain, shift)
+        shape, gain, shift = self._norms[i]
+        known = (norm.inputs, shape, norm.mean, norm.rstd, gain, shift)
         through, *own = _layer_norm_backward(gradient, *known, [True, fills, fills])
         if fills:
-            torch._foreach_copy_(self._norm_gradients[i], own)
+            for mine, computed in zip(self._norm_gradients[i], own, strict=True):
+                np.copyto(mine, computed.numpy())
         back: Tensor = through
         return back
 
