@@ -40,9 +40,10 @@ def test_explicit_gradients_are_those_of_autograd(shape):
     torch.testing.assert_close(at_inputs, x.grad[:, 2:])
 
 
+@pytest.mark.parametrize("threads", [1, 3])  # fewer than members: rows are picked; as many: all are taken
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("activation", ["relu", "tanh", "silu"])
-def test_the_summed_input_gradient_is_that_of_all_rows_added_up(activation, layer_norm):
+def test_the_summed_input_gradient_is_that_of_all_rows_added_up(activation, layer_norm, threads):
     net = FlatMLP((5, 16, 12, 1), members=3, activation=activation, layer_norm=layer_norm).double()
     output, tape = net.run(torch.randn(9, 5, dtype=torch.float64))
     gradient = torch.zeros_like(output)
@@ -51,7 +52,8 @@ def test_the_summed_input_gradient_is_that_of_all_rows_added_up(activation, laye
     gradient[:2, 0] = 0.5
     gradient[:, -1] = 0
 
-    summed = net.summed_input_gradient(tape, gradient.clone(), start=2)
+    with torch_settings(threads):
+        summed = net.summed_input_gradient(tape, gradient.clone(), start=2)
 
     torch.testing.assert_close(summed, net.input_gradient(tape, gradient.clone(), start=2).sum(0))
     assert (summed[-1] == 0).all()

@@ -185,6 +185,8 @@ class FlatMLP(FlatModule):
     def summed_input_gradient(self, tape: FlatTape, gradient: Tensor, *, start: int = 0) -> Tensor:
         """`input_gradient` added up over the members; quick where most of `gradient` is zero."""
         if not tape.plain:
+            if torch.get_num_threads() >= len(gradient):  # a member each: picking rows costs more than it saves
+                return self.input_gradient(tape, gradient, start=start).sum(0)
             return self.layout.summed_input_gradient(self.layers("net"), tape.stacked, gradient, start=start)
         total = torch.zeros(gradient.shape[-2], self.layout.sizes[0] - start)
         for (net, own), own_gradient in zip(tape.plain, gradient, strict=True):
