@@ -135,6 +135,7 @@ def _squash_arrays(mean: Tensor, raw_log_std: Tensor, noise: Tensor) -> tuple[SA
     log_std = raw_log_std.numpy().clip(LOG_STD_MIN, LOG_STD_MAX)
     spread = np.exp(log_std) * drawn
     u = mean.numpy() + spread
-    log_slope = 2 * (math.log(2) - u - np.logaddexp(-2 * u, 0, dtype=u.dtype))
+    size = np.abs(u)  # the slope is the same on both sides, and so no exponential can overflow
+    log_slope = 2 * (math.log(2) - size - np.log1p(np.exp(-2 * size)))
     logprobs = (-0.5 * drawn * drawn - log_std - HALF_LOG_2PI - log_slope).sum(-1)
     return SACSample(torch.from_numpy(np.tanh(u)), torch.from_numpy(logprobs)), torch.from_numpy(spread)

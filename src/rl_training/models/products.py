@@ -1,7 +1,8 @@
 """What layers are made of, where torch's own way is the slow one: thin matrix products, and tanh.
 
 A last layer has few columns, and BLAS is slow at products with few columns: the transposed product, or one
-matrix-vector product per member, takes a tenth of the time at the sizes used here.
+matrix-vector product per member, takes a tenth of the time at the sizes used here. On the CPU numpy makes those of all
+members in one call.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         # rows in memory again: whoever draws noise for the output draws it in that order
         return torch.mm(weight.mT, x.mT).mT.contiguous() + bias if 1 < columns <= THIN else torch.addmm(bias, x, weight)
     if columns == 1:
+        if x.is_cpu:
+            column = np.matmul(x.numpy(), weight.numpy())
+            column += bias.numpy()
+            return torch.from_numpy(column)
         rows = [torch.mv(x[member], weight[member, :, 0]) for member in range(len(weight))]
         return torch.stack(rows).unsqueeze(-1) + bias
     return torch.baddbmm(bias, x, weight)
@@ -39,6 +44,8 @@ def weight_gradient(x: Tensor, gradient: Tensor, out: Tensor) -> None:
             out.copy_(torch.mm(gradient.mT, x).mT)
         else:
             torch.mm(x.mT, gradient, out=out)
+    elif columns == 1 and out.is_cpu:
+        np.matmul(x.mT.numpy(), gradient.numpy(), out=out.numpy())
     elif columns == 1:
         for member in range(len(out)):
             torch.mv(x[member].mT, gradient[member, :, 0], out=out[member, :, 0])
