@@ -47,22 +47,19 @@ ran beside them on the two cores (and took its share of the caches); the others 
 NOT_REACHED = """
 ## What was not reached, and why
 
-The rows spoken of here ran on one processor with AVX-512 (a 256×256×256 product takes 0.33 ms on one thread, 100 GFLOP/s); some others, as their files say, on one of the same name without. *sgemm bound* is measured in the same run as the
+All rows ran on one processor with AVX-512 (a 256×256×256 product takes 0.33 ms on one thread, 100 GFLOP/s). *sgemm bound* is measured in the same run as the
 rest, by whichever of MKL and OpenBLAS is faster there; it wanders as the machine does. It is a yardstick, not a law: large products of SAC, TD3, DDPG, CQL and RLPD are oneDNN's, which can be faster than both.
 
 - **SAC, TD3, DDPG, one thread**: products alone make SAC {sac_1t}, TD3 {td3_1t} and DDPG {ddpg_1t} times SB3's speed, and SAC on HalfCheetah {sac_halfcheetah_1t} times. So 1.8 times would want {sac_1t_wanted}, {td3_1t_wanted}, {ddpg_1t_wanted} and {sac_halfcheetah_1t_wanted} % of the bound, with environment, acting, batches,
   activations, losses and Adam in what is left; the table says where we are. Products take {sac_products}, {td3_products} and {ddpg_products} % of [a step](#parts-of-a-step). [What was tried](decisions/0007-products-by-openblas.md).
+  SBX compiles the whole update with XLA, and runs at our speed within a few percent: a little ahead on Pendulum, level on HalfCheetah.
 - **SAC, two threads**: the bound is {sac_2t} times SB3 and {sac_halfcheetah_2t} times on HalfCheetah; 2.2 times would want {sac_2t_wanted} and {sac_halfcheetah_2t_wanted} % of it. A second thread shortens the large products; what is between them, and the environment, stays as it is. Handing whole passes to threads of our own
-  was [slower](decisions/0008-threads-that-take-whole-parts.md). SBX compiles the whole update with XLA and is level with ours: ahead of it in some repeats and behind in others. All of them move by half their speed from repeat to repeat, ours between {sac_2t_range} steps a second: the host gives two threads two speeds,
-  and neither binding them to cores nor letting them wait without sleep changes that.
+  was [slower](decisions/0008-threads-that-take-whole-parts.md). Ours is ahead of SBX in the median and behind in some repeats.
+  Two threads have two speeds on this host, for minutes at a time and whichever program they are of: on HalfCheetah ours made {ours_2t_range} steps a second within one row, SB3 {sb3_2t_range}. Neither binding threads to cores nor letting them wait without sleep changes that.
 - **CQL with two threads**: the products alone are {cql_2t} times d3rlpy, so that twice its speed would want {cql_2t_wanted} % of them: it cannot be had by making the same products.
 - **RLPD, one thread**: the products alone are {rlpd_1t} times as fast as the loop over separate networks; 1.5 times would want {rlpd_1t_wanted} % of that bound. What is not a product (layer norm, Adam over ten critics, their targets) takes {rlpd_besides} % of [ours](#parts-of-a-step).
-- **PETS**: products alone are {pets_plan_1t} times as fast as mbrl-lib on one thread and {pets_plan_2t} times on two; 2.5 times would want {pets_plan_1t_wanted} and {pets_plan_2t_wanted} % of them. mbrl-lib's own time varies by a quarter between repeats, and with it the ratio.
+- **PETS**: products alone are {pets_plan_1t} times as fast as mbrl-lib on one thread and {pets_plan_2t} times on two; 2.5 times would want {pets_plan_1t_wanted} and {pets_plan_2t_wanted} % of them. mbrl-lib's own time moved between {mbrl_2t_range} ms on two threads, and with it the ratio: it is there in the median, with a bound that has room for it.
 - **MOPO's rollouts** with networks of 4×200 would make {mopo_bound} transitions a second if they were nothing but matrix products; with the preset's networks they make more than the 100,000 asked for.
-- **PPO** is there in the median, while SB3's own rate moved between 2,260 and 3,400 steps a second within the row; the fastest repeat of ours over the fastest of theirs is 4.3, and 5.0 with the batched environment.
-  An update of 0.48 ms has 0.24 ms of matrix products and 0.12 ms of tanh and its gradient.
-
-The parts of PPO's update were timed beside other work and are not committed.
 """
 
 PARTS = """
@@ -144,6 +141,11 @@ def values_of(name: str, who: str) -> list[float]:
     """What a contestant reached in each repeat of a row."""
     values: list[float] = measure_of(name)["values"][who]
     return values
+
+
+def span(name: str, who: str, between: str) -> str:
+    """The least and the most of a contestant's repeats."""
+    return f" {between} ".join(f"{edge(values_of(name, who)):,.0f}" for edge in (min, max))
 
 
 def room(name: str) -> float:
@@ -238,7 +240,9 @@ def made() -> dict[Path, str]:
     parts = json.loads((HERE / "results" / "parts.json").read_text())
     bounds = {name: f"{times:.1f}" for name, times in rooms.items()}
     told = {
-        "sac_2t_range": " and ".join(f"{edge(values_of('sac_2t', 'ours')):.0f}" for edge in (min, max)),
+        "ours_2t_range": span("sac_halfcheetah_2t", "ours", "to"),
+        "sb3_2t_range": span("sac_halfcheetah_2t", "sb3", "to"),
+        "mbrl_2t_range": span("pets_plan_2t", "mbrl", "and"),
         "mopo_bound": f"{round(statistics.median(values_of('mopo_rollouts_1t', 'sgemm')), -3):,.0f}",
     }
     text += NOT_REACHED.format(**bounds, **wanted, **told, **products_shares(parts)) + parts_text(parts)
