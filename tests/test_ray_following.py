@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import socket
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from rl_training.envs.source import EnvSource
 from rl_training.envs.workers import AsyncEnvs
 from rl_training.errors import ConfigError, EnvError, MissingExtraError, RLTrainingError
 from rl_training.experiment.registry import get_algorithm_spec
+from rl_training.models.blas import large_by_numpy
 from rl_training.models.mlp_ars import MemberPolicies, MLPARSModel
 from rl_training.runtime import ray_cluster
 from rl_training.runtime.evolution import EvolutionLoop, Outcome, make_loop
@@ -26,6 +28,24 @@ from rl_training.runtime.population import Fitness
 from rl_training.runtime.ray_population import RayPopulation, Traffic, Worker
 from rl_training.runtime.ray_worker import PopulationWorker, state_of
 from small_runs import small_config, train
+
+
+@pytest.fixture(autouse=True)
+def workers_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A worker has torch's settings for itself; here it is not alone in its process."""
+    made: list[PopulationWorker] = []
+    begin = PopulationWorker.__init__
+
+    def remembered(self: PopulationWorker, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        made.append(self)
+
+    before = torch.get_num_threads(), large_by_numpy()
+    monkeypatch.setattr(PopulationWorker, "__init__", remembered)
+    yield
+    for worker in reversed(made):
+        worker.close()
+    assert (torch.get_num_threads(), large_by_numpy()) == before
 
 
 def learner(name: str, **changes: Any) -> tuple[EvolutionLoop, PopulationWorker]:
@@ -71,7 +91,6 @@ def test_with_a_time_out_a_worker_evaluates_in_a_process_that_can_be_ended():
     rows = [generation_evaluated(loop, worker, state=state_of(loop.algorithm, loop)) for loop, worker in (patient, plain)]
     assert isinstance(patient[1].envs.envs, AsyncEnvs)
     assert rows[0].tobytes() == rows[1].tobytes()
-    patient[1].envs.close()
 
     config = small_config("openai_es", Path("unused"), execution_backend="ray", env_timeout=1.0, env_kwargs={})
     hanging = partial(toy_envs.Broken, fault="hang", at=3, episode=1, continuous=True)

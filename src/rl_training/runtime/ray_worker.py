@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,9 @@ class PopulationWorker:
         self.config = TrainConfig.from_dict(config)
         options = self.config.options
         assert isinstance(options, EvolutionOptions)
-        # for the life of this process; the learner has the same settings, and so the same bits
-        self._settings = torch_settings(self.config.threads)
-        self._settings.__enter__()
+        # until it is closed, or for the life of its process; the learner has the same settings, and so the same bits
+        self._open = ExitStack()
+        self._open.enter_context(torch_settings(self.config.threads))
         source = EnvSource(self.config.env_id, None if env else self.config.env_kwargs, env)
         self.spec = source.spec()
         algorithm = get_algorithm_spec(self.config.algo).build_fn(options, self.spec, torch.device("cpu"))
@@ -49,7 +50,12 @@ class PopulationWorker:
             timeout=self.config.step_timeout,
             num_workers=1,
         )
+        self._open.callback(self.envs.close)
         self.loop = make_loop(self.config, algorithm, PopulationEvaluator(algorithm.model, self.envs.envs, self.spec).run)
+
+    def close(self) -> None:
+        """End its environments and leave torch as it was, where the process goes on without it."""
+        self._open.close()
 
     def hello(self) -> dict[str, Any]:
         """What can change the bits of a result here."""
