@@ -1,8 +1,7 @@
 """What layers are made of, where torch's own way is the slow one: thin matrix products, and tanh.
 
 A last layer has few columns, and BLAS is slow at products with few columns: the transposed product, or one
-matrix-vector product per member, takes a tenth of the time at the sizes used here. On the CPU numpy makes those of all
-members in one call.
+matrix-vector product per member, takes a tenth of the time at the sizes used here; the latter numpy makes in one call.
 """
 
 from __future__ import annotations
@@ -18,39 +17,32 @@ THIN = 16  # columns up to which the transposed product wins
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x · weight + bias, for one network or for several side by side."""
-    if by_numpy(x, weight):
+    if by_numpy(x, weight) or _members_columns(weight):
         return multiply(x, weight, x.new_empty(*x.shape[:-1], weight.shape[-1])).add_(bias)
     columns = weight.shape[-1]
     if weight.dim() == 2:
         # rows in memory again: whoever draws noise for the output draws it in that order
         return torch.mm(weight.mT, x.mT).mT.contiguous() + bias if 1 < columns <= THIN else torch.addmm(bias, x, weight)
-    if columns == 1:
-        if x.is_cpu:
-            column = np.matmul(x.numpy(), weight.numpy())
-            column += bias.numpy()
-            return torch.from_numpy(column)
-        rows = [torch.mv(x[member], weight[member, :, 0]) for member in range(len(weight))]
-        return torch.stack(rows).unsqueeze(-1) + bias
     return torch.baddbmm(bias, x, weight)
 
 
 def weight_gradient(x: Tensor, gradient: Tensor, out: Tensor) -> None:
     """xᵀ · gradient, into `out`."""
     columns = gradient.shape[-1]
-    if by_numpy(x.mT, gradient):
+    if by_numpy(x.mT, gradient) or _members_columns(out):
         multiply(x.mT, gradient, out)
     elif out.dim() == 2:
         if 1 < columns <= THIN:
             out.copy_(torch.mm(gradient.mT, x).mT)
         else:
             torch.mm(x.mT, gradient, out=out)
-    elif columns == 1 and out.is_cpu:
-        np.matmul(x.mT.numpy(), gradient.numpy(), out=out.numpy())
-    elif columns == 1:
-        for member in range(len(out)):
-            torch.mv(x[member].mT, gradient[member, :, 0], out=out[member, :, 0])
     else:
         torch.bmm(x.mT, gradient, out=out)
+
+
+def _members_columns(weight: Tensor) -> bool:
+    """Whether a layer is a single column for each of several members, on the CPU."""
+    return weight.dim() == 3 and weight.shape[-1] == 1 and weight.is_cpu
 
 
 def through(gradient: Tensor, weight: Tensor) -> Tensor:
