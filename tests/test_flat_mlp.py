@@ -1,14 +1,13 @@
 """The explicit backward pass is held against autograd, and the flat vector against its views."""
 
-import contextlib
 import copy
 
 import pytest
 import torch
 
+from rl_training import native
 from rl_training.algorithms.optim import Adam, clip_gradients, polyak_update
-from rl_training.models.blas import products_by_numpy
-from rl_training.models.flat_mlp import FlatMLP, MLPLayout
+from rl_training.models.flat_mlp import SHARED_ROWS, FlatMLP, MLPLayout
 from rl_training.runtime.torch_settings import torch_settings
 
 SHAPES = [
@@ -53,7 +52,7 @@ def test_the_summed_input_gradient_is_that_of_all_rows_added_up(activation, laye
     gradient[:, -1] = 0
 
     with torch_settings(threads):
-        summed = net.summed_input_gradient(tape, gradient.clone(), start=2)
+        summed = net.input_gradient(tape, gradient.clone(), start=2, summed=True)
 
     torch.testing.assert_close(summed, net.input_gradient(tape, gradient.clone(), start=2).sum(0))
     assert (summed[-1] == 0).all()
@@ -167,85 +166,56 @@ def test_polyak_moves_a_fraction_of_the_way():
     assert target.item() == pytest.approx(1.0)
 
 
-def plain_and_twin(sizes, members, *, layer_norm=False):
-    """A network that runs as plain ones, and the same numbers in float64, which go through the layout."""
-    net = FlatMLP(sizes, members=members, activation="relu", layer_norm=layer_norm)
-    for layer in net.layers("net")[:-1]:
-        if layer_norm:  # not the gains of 1 and shifts of 0 that a network begins with
-            layer.gain.uniform_(-2, 2)
-            layer.shift.uniform_(-1, 1)
-    return net, copy.deepcopy(net).double()
+@pytest.fixture(params=["passes in C", "torch"])
+def way(request, monkeypatch):
+    """Who makes a network's passes; where the first were not compiled, torch does in both cases."""
+    if request.param == "torch":
+        monkeypatch.setattr(native, "library", lambda: None)
 
 
-@pytest.fixture(params=["torch's products", "those of a run"])
-def products(request):
-    with contextlib.ExitStack() as stack:
-        if request.param == "those of a run":
-            stack.enter_context(torch_settings(1))
-            # as on AMD's processors, whatever this one is
-            stack.enter_context(products_by_numpy(tiny=True, large=True))
-        yield
-
-
-@pytest.mark.usefixtures("products")
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("rows", [9, SHARED_ROWS])  # all members at once, and one after the other
 @pytest.mark.parametrize("layer_norm", [False, True])
-@pytest.mark.parametrize("members", [None, 1, 3])
-@pytest.mark.parametrize("sizes", [(5, 3), (5, 7, 1), (5, 200, 208, 2), (200, 192, 20)], ids=str)
-def test_plain_networks_give_what_the_layout_gives(sizes, members, layer_norm):
-    net, twin = plain_and_twin(sizes, members, layer_norm=layer_norm)
-    x = torch.randn(208, sizes[0])
-    outputs, tape = net.run(x)
-    expected, twin_tape = twin.run(x.double())
-    assert tape.plain
-    assert not twin_tape.plain
-    weight = torch.randn_like(outputs)
-    net.backward(tape, weight)
-    twin.backward(twin_tape, weight.double())
-    start = 2
-
-    close = {"atol": 1e-4, "rtol": 1e-4, "check_dtype": False}
-    torch.testing.assert_close(outputs, expected, **close)
-    torch.testing.assert_close(net.infer(x), expected, **close)
-    torch.testing.assert_close(net.gradient, twin.gradient, atol=1e-3, rtol=1e-3, check_dtype=False)
-    at_inputs = twin.input_gradient(twin_tape, weight.double(), start=start)
-    torch.testing.assert_close(net.input_gradient(tape, weight, start=start), at_inputs, **close)
+def test_learning_is_a_pass_forwards_and_one_backwards(layer_norm, rows, threads):
+    net = FlatMLP((5, 16, 1), members=4, activation="relu", layer_norm=layer_norm)
+    x = torch.randn(rows, 5)
+    with torch_settings(threads, by_passes=True):
+        outputs, tape = net.run(x)
+        net.backward(tape, outputs * 2)
+        expected = net.gradient.clone()
+        net.gradient.zero_()
+        found = net.learn(x, lambda own: own * 2)
+    torch.testing.assert_close(found, outputs)
+    torch.testing.assert_close(net.gradient, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.usefixtures("products")
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("layer_norm", [False, True])
-def test_plain_members_go_back_only_where_there_is_a_gradient(layer_norm):
-    net, twin = plain_and_twin((5, 200, 200, 1), 3, layer_norm=layer_norm)
-    x = torch.randn(40, 5)
+def test_members_chosen_by_number_are_those_members(layer_norm):
+    net = FlatMLP((5, 16, 1), members=4, activation="relu", layer_norm=layer_norm)
+    x, third = torch.randn(9, 5), torch.tensor([2])
     outputs, tape = net.run(x)
-    gradient = torch.zeros_like(outputs)
-    gradient[0, :20], gradient[1, 10:30] = 1.0, -2.0  # ten rows of two members, ten of none; a member of none
-    whole = twin.input_gradient(twin.run(x.double())[1], gradient.double(), start=1).sum(0)
-    summed = net.summed_input_gradient(tape, gradient, start=1)
-    torch.testing.assert_close(summed, whole, atol=1e-5, rtol=1e-4, check_dtype=False)
-
-
-@pytest.mark.parametrize("layer_norm", [False, True])
-def test_plain_members_are_chosen_by_number_and_learn_one_by_one(layer_norm):
-    net, twin = plain_and_twin((5, 16, 1), 4, layer_norm=layer_norm)
-    x = torch.randn(9, 5)
-    chosen = torch.tensor([2, 0])
-    torch.testing.assert_close(net.infer(x, members=chosen), twin.infer(x.double(), members=chosen), check_dtype=False)
-    outputs, tape = net.run(x)
-    net.backward(tape, outputs * 2)
+    torch.testing.assert_close(net.infer(x, members=torch.tensor([2, 0])), outputs[[2, 0]])
+    own, own_tape = net.run(x, members=third)
+    torch.testing.assert_close(own, outputs[2:3])
+    gradient = torch.randn(1, 9, 1)
+    everyones = torch.zeros_like(outputs)
+    everyones[2] = gradient
+    at_inputs = net.input_gradient(own_tape, gradient.clone())
+    torch.testing.assert_close(at_inputs, net.input_gradient(tape, everyones.clone())[2:3])
+    net.backward(tape, everyones)
     expected = net.gradient.clone()
     net.gradient.zero_()
-    assert torch.equal(net.learn(x, lambda own: own * 2), outputs)
-    assert torch.equal(net.gradient, expected)
-    first, first_tape = net.run_first(x)
-    assert torch.equal(first, outputs[:1])
-    gradient = torch.ones(1, 9, 1)
-    assert torch.equal(net.first_input_gradient(first_tape, gradient), net.input_gradient(tape, torch.ones_like(outputs))[0])
+    net.backward(own_tape, gradient)
+    torch.testing.assert_close(net.gradient, expected)
 
 
-def test_plain_networks_follow_their_vector():
+@pytest.mark.usefixtures("way")
+def test_passes_follow_their_vector():
     net = FlatMLP((3, 4, 2), activation="relu")
     x = torch.randn(2, 3)
-    net.infer(x)  # the plain network exists
+    net.infer(x)  # there are views already
     other = copy.deepcopy(net)
     other.flat.data.zero_()
     net.flat.data = torch.ones_like(net.flat.data)
@@ -253,9 +223,11 @@ def test_plain_networks_follow_their_vector():
     torch.testing.assert_close(net.infer(x), net(x).detach())
 
 
-@pytest.mark.usefixtures("products")
-def test_a_broken_weight_shows_in_what_a_plain_network_gives():
-    """A ReLU that makes 0 of a NaN, as oneDNN's does, would hide it."""
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_broken_weight_shows_in_what_a_network_gives(threads):
+    """A ReLU that makes 0 of a NaN, as some libraries' does, would hide it."""
     net = FlatMLP((5, 200, 208, 2), activation="relu")
     net.layers("net")[1].weight[3, 4] = torch.nan
-    assert net.infer(torch.randn(208, 5)).isnan().all()
+    with torch_settings(threads, by_passes=True):
+        assert net.infer(torch.randn(208, 5)).isnan().all()

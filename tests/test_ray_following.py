@@ -20,7 +20,7 @@ from rl_training.envs.source import EnvSource
 from rl_training.envs.workers import AsyncEnvs
 from rl_training.errors import ConfigError, EnvError, MissingExtraError, RLTrainingError
 from rl_training.experiment.registry import get_algorithm_spec
-from rl_training.models.blas import large_by_numpy
+from rl_training.models.blas import by_numpy
 from rl_training.models.mlp_ars import MemberPolicies, MLPARSModel
 from rl_training.runtime import ray_cluster
 from rl_training.runtime.evolution import EvolutionLoop, Outcome, make_loop
@@ -40,12 +40,13 @@ def workers_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         begin(self, *args, **kwargs)
         made.append(self)
 
-    before = torch.get_num_threads(), large_by_numpy()
+    large = torch.zeros(256, 256)
+    before = torch.get_num_threads(), by_numpy(large, large)
     monkeypatch.setattr(PopulationWorker, "__init__", remembered)
     yield
     for worker in reversed(made):
         worker.close()
-    assert (torch.get_num_threads(), large_by_numpy()) == before
+    assert (torch.get_num_threads(), by_numpy(large, large)) == before
 
 
 def learner(name: str, **changes: Any) -> tuple[EvolutionLoop, PopulationWorker]:

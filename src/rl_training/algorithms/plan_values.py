@@ -109,7 +109,7 @@ class PlanValues:
         later = symexp(self.target.infer(reached.flatten(0, 1)).mean(dim=0)).view_as(rewards)
         best = torch.addcmul(rewards, discounts, later).amax(dim=1).clamp(*self._bounds)
         targets = symlog(best).unsqueeze(-1)
-        outputs = self.model.learn(seen, lambda said: (said - targets) * (2.0 / len(seen)))
+        outputs = self.model.regress(seen, targets)
         self.optimizer.step([self.model.gradient])
         polyak_update([self.model.flat.data], [self.target.flat.data], TAU)
         return (outputs - targets).square().mean()

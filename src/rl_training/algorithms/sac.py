@@ -32,11 +32,7 @@ def critic_loss_gradient(q_values: ArrayOrTensor, target: ArrayOrTensor) -> Arra
 def fill_critic_gradient(critics: FlatMLP, batch: Batch, target: Tensor, *, measures: bool = True) -> Metrics:
     """The critics' losses, if they are asked for, and in `critics.gradient` what autograd would make of them."""
     x = torch.cat([batch["obs"], batch["actions"]], dim=-1)
-    if x.is_cpu:
-        wanted = target.numpy()
-        outputs = critics.learn(x, lambda own: torch.from_numpy(critic_loss_gradient(own.numpy()[..., 0], wanted)[..., None]))
-    else:
-        outputs = critics.learn(x, lambda own: critic_loss_gradient(own.squeeze(-1), target).unsqueeze(-1))
+    outputs = critics.regress(x, target.unsqueeze(-1))
     return critic_loss(outputs.squeeze(-1), target) if measures else {}
 
 
@@ -213,11 +209,7 @@ class SAC(Algorithm):
         q_values = outputs.squeeze(-1)
         losses = actor_loss(q_values, logprobs, alpha, pessimistic=lowest)
         d_q, d_logprobs = actor_loss_gradient(q_values, logprobs, alpha, pessimistic=lowest)
-        # by the lowest critic most of d_q is zero; picking its rows out costs a device that runs ahead more than it saves
-        if lowest and obs.is_cpu:
-            d_actions = critics.summed_input_gradient(tape, d_q.unsqueeze(-1), start=obs.shape[-1])
-        else:
-            d_actions = critics.input_gradient(tape, d_q.unsqueeze(-1), start=obs.shape[-1]).sum(0)
+        d_actions = critics.input_gradient(tape, d_q.unsqueeze(-1), start=obs.shape[-1], summed=True)
         self.model.backward_actor(done, d_actions=d_actions, d_logprobs=d_logprobs)
         return losses, logprobs
 

@@ -15,6 +15,7 @@ from importlib import metadata as distributions
 from pathlib import Path
 from typing import Any
 
+from rl_training import native
 from rl_training.errors import RLTrainingError
 from rl_training.experiment.files import reason, write_text
 
@@ -25,6 +26,7 @@ _WORDS = {
     "torch_threads": "the number of torch threads",
     "machine": "the machine type",
     "cpu_model": "the processor",
+    "passes": "the kind of compiled passes",
 }
 _DEFAULT_VERSION = "0.1.0"  # run from a source tree that is not installed
 
@@ -42,13 +44,14 @@ def run_metadata() -> dict[str, Any]:
 
 
 def numeric_environment() -> dict[str, Any]:
-    """What can change the bits of a result. Imports nothing, and asks torch for its threads only if it is loaded anyway."""
+    """What can change the bits of a result. Imports nothing, and asks torch only if it is loaded anyway."""
     torch = sys.modules.get("torch")
     return {
         "versions": {"python": platform.python_version(), **{name: _version(dist) for name, dist in _PACKAGES.items()}},
         "torch_threads": None if torch is None else torch.get_num_threads(),
         "machine": platform.machine(),
         "cpu_model": _cpu_model(),
+        "passes": None if torch is None else native.in_use(),
     }
 
 

@@ -16,8 +16,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 LARGE = 128  # least rows, columns and inner length of a product that is worth the way through numpy
-WIDE = 192  # least rows and units of a layer from which on oneDNN beats the other two
-ROWS_MET_AGAIN = 16  # oneDNN writes a program for every number of rows: only multiples of this are worth one
 FEW = 64  # rows up to which a pass through a small network is a matter of calls, not of arithmetic
 
 
@@ -30,8 +28,6 @@ class _Asked:
 
 
 _asked = _Asked()
-_packet = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None  # type: ignore[no-untyped-call]
-_onednn = None if _packet is None else _packet.default  # or torch would look for the right one at every call
 
 
 def unwarned(function: Callable[P, R]) -> Callable[P, R]:
@@ -59,17 +55,6 @@ def products_by_numpy(*, tiny: bool, large: bool) -> Iterator[None]:
 def by_numpy(x: Tensor, weight: Tensor) -> bool:
     """Whether numpy is to make this product, or these products side by side."""
     return _asked.large and x.is_cpu and min(*x.shape[-2:], weight.shape[-1]) >= LARGE
-
-
-def large_by_numpy() -> bool:
-    """Whether numpy is to make large products on the CPU."""
-    return _asked.large
-
-
-def linear_by_onednn(rows: int) -> Callable[..., Tensor] | None:
-    """oneDNN's own linear layer, where it is to make layers of at least `WIDE` units over so many rows: called with x, a
-    weight (out, in) in whichever order of memory, a bias or None, "none", [] and ""."""
-    return _onednn if _asked.large and rows >= WIDE and rows % ROWS_MET_AGAIN == 0 else None
 
 
 def tiny_by_numpy(x: Tensor) -> bool:

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from rl_training.models.flat_mlp import FlatMLP, FlatTape
 
+FIRST = torch.tensor([0])  # of the critics: the one that the actor climbs
+
 
 class TanhMLP(FlatMLP):
     """A network whose outputs are squashed into [-1, 1]; gradients are those at the squashed outputs."""
@@ -16,8 +18,8 @@ class TanhMLP(FlatMLP):
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x).tanh()
 
-    def run(self, x: Tensor) -> tuple[Tensor, FlatTape]:
-        outputs, tape = super().run(x)
+    def run(self, x: Tensor, *, members: Tensor | None = None) -> tuple[Tensor, FlatTape]:
+        outputs, tape = super().run(x, members=members)
         return outputs.tanh_(), tape  # in place: the tape's outputs are the squashed ones
 
     def infer(self, x: Tensor, *, members: Tensor | None = None) -> Tensor:
@@ -46,9 +48,9 @@ class DeterministicActorCritic(nn.Module):
 
     def run_first_critic(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, FlatTape]:
         """The first critic alone, shape (1, batch), and the tape for `first_critic_action_gradient`."""
-        outputs, tape = self.critics.run_first(torch.cat([obs, actions], dim=-1))
+        outputs, tape = self.critics.run(torch.cat([obs, actions], dim=-1), members=FIRST)
         return outputs.squeeze(-1), tape
 
     def first_critic_action_gradient(self, tape: FlatTape, gradient: Tensor) -> Tensor:
         """From the gradient at the first critic's values (1, batch) to that at the actions (batch, action_dim)."""
-        return self.critics.first_input_gradient(tape, gradient.unsqueeze(-1), start=self.obs_dim)
+        return self.critics.input_gradient(tape, gradient.unsqueeze(-1), start=self.obs_dim)[0]

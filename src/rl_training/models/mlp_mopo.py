@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 
 from rl_training.models.crew import shared_map
-from rl_training.models.flat_mlp import FlatModule
-from rl_training.models.layout import Layer, MLPLayout, Tape, as_rows
+from rl_training.models.flat_mlp import FlatModule, FlatTape
+from rl_training.models.layout import Layer, MLPLayout, as_rows
+from rl_training.models.native_net import NativeNet, passes_serve
 from rl_training.models.products import affine
 
 BOUNDS_COEF = 0.01
@@ -41,7 +42,7 @@ class EnsemblePass(NamedTuple):
 
     means: Tensor  # (members, batch, obs_dim + 1)
     logvars: Tensor
-    tape: Tape
+    tape: FlatTape
     below_max: Tensor | None = None  # raw network output measured from the upper bound, and what passed it from the lower one
     above_min: Tensor | None = None  # (there are none without variances)
 
@@ -133,7 +134,10 @@ class MLPMOPOEnsembleModel(FlatModule):
     @torch.no_grad()
     def run(self, inputs: Tensor) -> EnsemblePass:
         """Predict for rows of (obs, action), the same for all members or (members, batch, ·), keeping the tape."""
-        outputs, tape = self.layout.run(self.layers("net"), (inputs - self.input_mean) / self.input_scale)
+        x = (inputs - self.input_mean) / self.input_scale
+        net = self.net("net", x)
+        outputs, kept = net.run(x)
+        tape = FlatTape(outputs, net, kept)
         means = torch.addcmul(self.target_mean, outputs[..., : self.target_dim], self.target_scale)
         if self.deterministic:
             return EnsemblePass(means, torch.full_like(means, -torch.inf), tape)
@@ -151,9 +155,9 @@ class MLPMOPOEnsembleModel(FlatModule):
         d_outputs = d_means * self.target_scale
         if d_logvars is not None:
             d_outputs = torch.cat([d_outputs, self._through_bounds(done, d_logvars)], dim=-1)
-        layers, gradients = self.layers("net"), self.gradient_layers("net")
-        self.layout.backward(layers, gradients, done.tape, d_outputs)
-        for decay, layer, gradient in zip(decays, layers, gradients, strict=bool(decays)):
+        done.tape.net.backward(done.tape.kept, d_outputs)
+        layers = zip(self.layers("net"), self.gradient_layers("net"), strict=True)
+        for decay, (layer, gradient) in zip(decays, layers, strict=bool(decays)):
             gradient.weight.add_(layer.weight, alpha=decay)
 
     def _through_bounds(self, done: EnsemblePass, d_logvars: Tensor) -> Tensor:
@@ -246,19 +250,24 @@ class Simulator:
             self.upper, self.lower = (
                 (model._bound(model.vector(name).data)[members] + shift).mT for name in ("max_logvar", "min_logvar")
             )
-        self.hidden, last = layers[:-1], layers[-1]
+        last = layers[-1]
+        layers[-1] = Layer(last.weight * stretch, last.bias * stretch + lift, None, None)
+        self.native = NativeNet(model.layout, layers) if passes_serve(model.layout, layers[0].weight) else None
+        self.hidden = layers[:-1]
         # transposed: BLAS is slow at products with few columns
-        self.weight = (last.weight * stretch).mT.contiguous()
-        self.bias = (last.bias * stretch + lift).mT.contiguous()
+        self.weight, self.bias = (part.mT.contiguous() for part in layers[-1][:2])
 
     def __call__(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """For obs and actions of shape (members, rows, ·), or (rows, ·) for all: means and log-variances (members, rows,
         obs_dim + 1). Whoever calls it is outside of autograd."""
         h = torch.cat([obs, actions], dim=-1).sub_(self.input_mean)
-        h = h if h.dim() == 3 else h.expand(self.num_members, *h.shape)
-        for layer in self.hidden:
-            h = _activate_in_place(affine(h, layer.weight, layer.bias), self.activation)
-        outputs = torch.baddbmm(self.bias, self.weight, h.mT)
+        if self.native is not None and self.native.serves(h):
+            outputs = self.native.infer(h).mT.contiguous()
+        else:
+            h = h if h.dim() == 3 else h.expand(self.num_members, *h.shape)
+            for layer in self.hidden:
+                h = _activate_in_place(affine(h, layer.weight, layer.bias), self.activation)
+            outputs = torch.baddbmm(self.bias, self.weight, h.mT)
         if self.deterministic:
             return outputs.mT, torch.full_like(outputs.mT, -torch.inf)
         means, raw = outputs.chunk(2, dim=1)

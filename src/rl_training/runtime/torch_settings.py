@@ -7,21 +7,28 @@ from contextlib import contextmanager
 
 import torch
 
+from rl_training import native
 from rl_training.models.crew import crew_of
+from rl_training.models.native_net import passes_on
 from rl_training.runtime.heap import keep_freed_memory
 from rl_training.runtime.openblas import large_by_numpy, products_for
 
 
 @contextmanager
-def torch_settings(num_threads: int) -> Iterator[None]:
-    """Torch as training wants it; put back as it was afterwards."""
+def torch_settings(num_threads: int, *, by_passes: bool = False) -> Iterator[None]:
+    """Torch as training wants it; put back as it was afterwards.
+
+    Where the networks go through the compiled passes, these have the threads and torch has one.
+    """
     before = torch.get_num_threads()
-    torch.set_num_threads(num_threads)
+    passes = num_threads if by_passes and native.library() is not None else 1
+    of_torch = num_threads // passes
+    torch.set_num_threads(of_torch)
     keep_freed_memory()
     # Adam's moments decay into denormals, which this kind of processor handles tens of times slower
     torch.set_flush_denormal(True)
     try:
-        with products_for(num_threads), crew_of(num_threads, large_by_numpy=large_by_numpy()):
+        with products_for(of_torch), passes_on(passes), crew_of(num_threads, large_by_numpy=large_by_numpy()):
             yield
     finally:
         torch.set_num_threads(before)

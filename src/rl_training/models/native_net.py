@@ -1,0 +1,169 @@
+"""Networks that go through the passes written in C (`rl_training.native`): all members, all layers, both ways, a call each."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rl_training import native
+from rl_training.models.layout import Layer, MLPLayout
+from rl_training.native import MOST_LAYERS, Network
+
+NUMBERS = {"relu": 0, "silu": 1, "tanh": 2}  # of activations there
+
+
+@dataclass(slots=True)
+class _Threads:
+    """How many threads a pass has; one number for the process, like that of torch's."""
+
+    passes: int = 1
+
+
+_threads = _Threads()
+
+
+def passes_threads() -> int:
+    return _threads.passes
+
+
+@contextmanager
+def passes_on(threads: int) -> Iterator[None]:
+    """Give passes so many threads. Torch should have one then: others of its own wait busily on the same cores for
+    milliseconds after every operation that they shared."""
+    before, _threads.passes = _threads.passes, threads
+    try:
+        yield
+    finally:
+        _threads.passes = before
+
+
+def passes_serve(layout: MLPLayout, flat: Tensor) -> bool:
+    """Whether there are passes for networks of this shape, with such parameters, in this process."""
+    return len(layout.sizes) <= MOST_LAYERS + 1 and flat.is_cpu and flat.dtype == torch.float32 and native.library() is not None
+
+
+class NativeTape(NamedTuple):
+    """What a pass back needs to know."""
+
+    inputs: Tensor  # (rows, in), or (members, rows, in)
+    kept: Tensor
+    members: Tensor | None  # those that ran, by number; None for all
+
+
+class NativeNet:
+    """One or more networks of one shape over views of a flat vector, and of its gradient if passes are to go back to it.
+
+    Inputs are on the CPU, of float32, with at least one row; everything is outside of autograd. The results are the
+    same with any number of threads.
+    """
+
+    def __init__(self, layout: MLPLayout, layers: Sequence[Layer], gradients: Sequence[Layer] = ()) -> None:
+        passes = native.library()
+        assert passes is not None
+        self._passes, self.layout = passes, layout
+        self._views = layers, gradients  # as long as they are here, their memory is
+        assert all(part is None or part.is_contiguous() for layer in (*layers, *gradients) for part in layer)
+        self._single = layers[0].weight.dim() == 2
+        self.members = 1 if self._single else len(layers[0].weight)
+        self._network = network = Network()
+        network.layers, network.members, network.norm = len(layers), self.members, layout.layer_norm
+        network.activation = NUMBERS[layout.activation]
+        network.sizes[: len(layout.sizes)] = layout.sizes
+        for prefix, each in (("", layers), ("d_", gradients)):
+            for i, layer in enumerate(each):
+                for name, part in zip(("weights", "biases", "gains", "shifts"), layer, strict=True):
+                    getattr(network, prefix + name)[i] = None if part is None else part.data_ptr()
+        self._at = ctypes.addressof(network)
+        self._room: dict[tuple[int, int, int], tuple[int, int]] = {}
+
+    def serves(self, x: Tensor) -> bool:
+        """Whether a pass over `x` can go this way."""
+        return x.is_cpu and x.dtype == torch.float32 and x.dim() > 1 and x.shape[-2] > 0
+
+    def infer(self, x: Tensor, members: Tensor | None = None) -> Tensor:
+        """The outputs alone, (members, rows, out); here as below there is no axis of members if there is but one network."""
+        return self._forward(x.contiguous(), members, keeps=False)[0]
+
+    def run(self, x: Tensor, members: Tensor | None = None) -> tuple[Tensor, NativeTape]:
+        """The outputs and the tape for the passes back."""
+        x = x.contiguous()
+        outputs, kept = self._forward(x, members, keeps=True)
+        assert kept is not None
+        return outputs, NativeTape(x, kept, members)
+
+    def backward(self, tape: NativeTape, gradient: Tensor) -> None:
+        """Write the gradient of whatever has `gradient` (members, rows, out) at the outputs where it belongs."""
+        count, rows, gradient = self._count(tape.members), tape.inputs.shape[-2], gradient.contiguous()
+        threads = passes_threads()
+        memory = torch.empty(self._sizes(count, rows, threads)[1])
+        self._passes.backward(
+            self._at, _address(tape.members), count, tape.inputs.data_ptr(), _apart(tape.inputs), rows,
+            tape.kept.data_ptr(), gradient.data_ptr(), memory.data_ptr(), threads,
+        )  # fmt: skip
+
+    def regress(self, x: Tensor, target: Tensor) -> Tensor:
+        """Forwards and, from each member's mean squared distance to `target` (rows, out), backwards; gives the outputs."""
+        x, target, rows, threads = x.contiguous(), target.contiguous(), x.shape[-2], passes_threads()
+        tape, scratch = self._sizes(self.members, rows, threads)
+        outputs, errors = self._empty(self.members, rows, self.layout.sizes[-1]), torch.empty(self.members * target.numel())
+        memory = torch.empty(scratch + tape * max(self.members, threads) // self.members)
+        self._passes.regress(
+            self._at, self.members, x.data_ptr(), rows, target.data_ptr(), outputs.data_ptr(), errors.data_ptr(),
+            memory.data_ptr(), threads,
+        )  # fmt: skip
+        return outputs
+
+    def input_gradient(self, tape: NativeTape, gradient: Tensor, *, start: int = 0, summed: bool = False) -> Tensor:
+        """The gradient at the inputs from column `start` on, of each member or added up; parameters are taken as fixed.
+
+        Where it is added up, rows at whose outputs a member has no gradient cost it nothing.
+        """
+        count, rows, gradient = self._count(tape.members), tape.inputs.shape[-2], gradient.contiguous()
+        threads, width = passes_threads(), self.layout.sizes[0] - start
+        d_inputs = torch.empty(rows, width) if summed else self._empty(count, rows, width)
+        memory = torch.empty(self._sizes(count, rows, threads)[1])
+        self._passes.inputs_back(
+            self._at, _address(tape.members), count, rows, tape.kept.data_ptr(), gradient.data_ptr(), start, summed,
+            d_inputs.data_ptr(), memory.data_ptr(), threads,
+        )  # fmt: skip
+        return d_inputs
+
+    def _forward(self, x: Tensor, members: Tensor | None, *, keeps: bool) -> tuple[Tensor, Tensor | None]:
+        count, rows, threads = self._count(members), x.shape[-2], passes_threads()
+        tape, scratch = self._sizes(count, rows, threads)
+        kept = torch.empty(tape) if keeps else None
+        outputs, memory = self._empty(count, rows, self.layout.sizes[-1]), torch.empty(scratch)
+        self._passes.forward(
+            self._at, _address(members), count, x.data_ptr(), _apart(x), rows, _address(kept), outputs.data_ptr(),
+            memory.data_ptr(), threads,
+        )  # fmt: skip
+        return outputs, kept
+
+    def _empty(self, members: int, rows: int, width: int) -> Tensor:
+        return torch.empty(rows, width) if self._single else torch.empty(members, rows, width)
+
+    def _count(self, members: Tensor | None) -> int:
+        return self.members if members is None else len(members)
+
+    def _sizes(self, members: int, rows: int, threads: int) -> tuple[int, int]:
+        """Floats of a tape, and of the memory that a pass wants meanwhile."""
+        key = (members, rows, threads)
+        if (known := self._room.get(key)) is None:
+            scratch = self._passes.scratch_size(self._at, members, rows, threads)
+            known = self._room[key] = (self._passes.tape_size(self._at, members, rows), scratch)
+        return known
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _apart(x: Tensor) -> int:
+    """Floats from one member's inputs to the next one's."""
+    return 0 if x.dim() == 2 else x.shape[-2] * x.shape[-1]

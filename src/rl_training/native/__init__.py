@@ -1,0 +1,83 @@
+"""Passes through networks in C (`passes.c`), where they were compiled when the package was installed.
+
+`hatch_build.py` does that with whatever C compiler there is; without one, or on a processor it is not made for, everything
+goes through torch and numpy. `docs/decisions/0010` tells what it is for. RL_TRAINING_NATIVE=0 leaves it out of a process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+KINDS = {"AVX512": "avx512", "AVX2": "avx2"}  # what torch calls a processor, and the library for it
+MOST_LAYERS = 12
+SWITCH = "RL_TRAINING_NATIVE"
+
+_Row = ctypes.c_void_p * MOST_LAYERS
+
+
+class Network(ctypes.Structure):
+    """As `passes.c` has it: sizes, and where the parameters of the first member lie and their gradients go."""
+
+    _fields_ = (
+        ("layers", ctypes.c_int64),
+        ("members", ctypes.c_int64),
+        ("activation", ctypes.c_int64),
+        ("norm", ctypes.c_int64),
+        ("sizes", ctypes.c_int64 * (MOST_LAYERS + 1)),
+        *((name, _Row) for name in ("weights", "biases", "gains", "shifts")),
+        *((name, _Row) for name in ("d_weights", "d_biases", "d_gains", "d_shifts")),
+    )
+
+
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+_CALLS = {
+    "tape_size": ([_POINTER, _COUNT, _COUNT], _COUNT),
+    "scratch_size": ([_POINTER, _COUNT, _COUNT, _COUNT], _COUNT),
+    "forward": ([_POINTER, _POINTER, _COUNT, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _POINTER, _COUNT], None),
+    "backward": ([_POINTER, _POINTER, _COUNT, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _POINTER, _COUNT], None),
+    "regress": ([_POINTER, _COUNT, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _POINTER, _COUNT], None),
+    "adam": ([*[_POINTER] * 4, _COUNT, *[ctypes.c_double] * 6, _COUNT], None),
+    "follow": ([_POINTER, _POINTER, _COUNT, ctypes.c_double, _COUNT], None),
+    "inputs_back": (
+        [_POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _COUNT],
+        None,
+    ),
+}
+
+
+@lru_cache(maxsize=1)
+def library() -> Any | None:
+    """The compiled passes, or None where there are none for this processor."""
+    return None if os.environ.get(SWITCH) == "0" else load(kind_of_processor())
+
+
+def in_use() -> str:
+    """Which of them this process computes with, or "none"."""
+    return "none" if library() is None else kind_of_processor()
+
+
+@cache
+def load(kind: str) -> Any | None:
+    """The passes compiled for one kind of processor, if they are there."""
+    path = FOLDER / f"passes_{kind}.so"
+    if not path.is_file():
+        return None
+    try:
+        passes = ctypes.CDLL(str(path))
+    except OSError:  # of another system or processor
+        return None
+    for name, (arguments, result) in _CALLS.items():
+        function = getattr(passes, name)
+        function.argtypes, function.restype = arguments, result
+    return passes
+
+
+def kind_of_processor() -> str:
+    import torch
+
+    return KINDS.get(torch.backends.cpu.get_cpu_capability(), "other")

@@ -1,0 +1,473 @@
+/* Passes through fully connected networks, forwards and backwards, in single precision: in one call for a network, or for
+   several of one shape ("members"), what takes numpy and torch one for each product, activation and norm.
+
+   The same numbers give the same bits, whatever the number of threads and wherever rows stand: a row's results depend on
+   that row alone, and a gradient at parameters is summed over rows in their order. A number that is none stays one. */
+
+#include <math.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+#include "crew.h"
+#include "tiles.h"
+#include "steps.h"
+
+#define MOST_LAYERS 12
+#define BLOCK 64   /* rows that one thread takes through a network at a time */
+#define PICKED 256 /* the same where it looks for those that have a gradient */
+#define CHUNK 256  /* rows that a gradient at weights is summed over at a time */
+#define SPAN 1024  /* rows that a pass back takes at a time; whole chunks */
+#define GROUP 128  /* columns of weights whose gradient one thread sums at a time; whole panels */
+#define EPSILON 1e-5f
+
+enum { RELU = 0, SILU = 1, TANH = 2 };
+
+typedef struct {
+    int64_t layers, members, activation, norm, sizes[MOST_LAYERS + 1];
+    /* of the first member; those of the next lie right behind. Gains and shifts are there with a norm, of hidden layers. */
+    const float *weights[MOST_LAYERS], *biases[MOST_LAYERS], *gains[MOST_LAYERS], *shifts[MOST_LAYERS];
+    float *d_weights[MOST_LAYERS], *d_biases[MOST_LAYERS], *d_gains[MOST_LAYERS], *d_shifts[MOST_LAYERS];
+} Network;
+
+/* ---- rows ---- */
+
+typedef int32_t whole __attribute__((vector_size(4 * LANES)));
+
+INLINE vec either(whole which, vec a, vec b) { return (vec)((which & (whole)a) | (~which & (whole)b)); }
+
+/* e to the power of x, within two units of the last place. */
+INLINE vec exponential(vec x) {
+    const vec zero = {0};
+    x = either(x < -87.0f, zero - 87.0f, x);
+    x = either(x > 88.0f, zero + 88.0f, x);
+    const float shift = 12582912.0f; /* 1.5 · 2²³: adding it rounds to a whole number, which then stands in the last bits */
+    vec shifted = x * 1.44269504f + shift;
+    vec power = shifted - shift;
+    vec r = x - power * 0.693359375f;
+    r = r + power * 2.12194440e-4f;
+    vec y = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    y = y * r + 8.3334519073e-3f;
+    y = y * r + 4.1665795894e-2f;
+    y = y * r + 1.6666665459e-1f;
+    y = y * r + 5.0000001201e-1f;
+    y = y * (r * r) + r + 1.0f;
+    whole scale = ((whole)shifted + (127 - 0x4b400000)) << 23;
+    return y * (vec)scale;
+}
+
+INLINE vec sigmoid(vec x) { return 1.0f / (1.0f + exponential(-x)); }
+
+/* By its series where 1 - 2 / (e^2x + 1) would lose digits. */
+INLINE vec hyperbolic_tangent(vec x) {
+    vec far = 1.0f - 2.0f / (1.0f + exponential(2.0f * x)), z = x * x;
+    vec y = z * -5.70498872745e-3f + 2.06390887954e-2f;
+    y = y * z - 5.37397155531e-2f;
+    y = y * z + 1.33314422036e-1f;
+    y = y * z - 3.33332819422e-1f;
+    return either(z < 0.390625f, y * z * x + x, far);
+}
+
+/* Less its mean, over its standard deviation, times gain, plus shift. */
+static void norm_row(const float *x, int64_t n, const float *gain, const float *shift, float *mean, float *rstd, float *to) {
+    vec sum = {0}, square = {0};
+    OVER(i, n, sum += some(x + i, left);)
+    float m = sum_of(sum) / (float)n;
+    OVER(i, n, vec off = some(x + i, left) - m; if (left >= LANES) square += off * off; else {
+        float lanes[LANES] = {0};
+        for (int64_t j = 0; j < left; j++) lanes[j] = (x[i + j] - m) * (x[i + j] - m);
+        square += load(lanes);
+    })
+    float r = 1.0f / sqrtf(sum_of(square) / (float)n + EPSILON);
+    OVER(i, n, put(to + i, (some(x + i, left) - m) * r * some(gain + i, left) + some(shift + i, left), left);)
+    *mean = m, *rstd = r;
+}
+
+/* From the gradient at a norm's outputs to that at its inputs. */
+static void norm_row_back(const float *d, const float *x, int64_t n, const float *gain, float mean, float rstd, float *to) {
+    vec sum = {0}, along = {0};
+    OVER(i, n, vec own = some(d + i, left) * some(gain + i, left); sum += own;
+             along += own * ((some(x + i, left) - mean) * rstd);)
+    float mean_sum = sum_of(sum) / (float)n, mean_along = sum_of(along) / (float)n;
+    OVER(i, n, vec own = some(d + i, left) * some(gain + i, left), normed = (some(x + i, left) - mean) * rstd;
+             put(to + i, (own - mean_sum - normed * mean_along) * rstd, left);)
+}
+
+/* The activation of n numbers; a comparison with what is not a number is false. */
+static void activate(int64_t activation, const float *x, int64_t n, float *to) {
+    const vec zero = {0};
+    if (activation == RELU) OVER(i, n, vec v = some(x + i, left); put(to + i, either(v < 0, zero, v), left);)
+    else if (activation == SILU) OVER(i, n, vec v = some(x + i, left); put(to + i, v * sigmoid(v), left);)
+    else OVER(i, n, put(to + i, hyperbolic_tangent(some(x + i, left)), left);)
+}
+
+/* `d` times the slope of the activation, from what went in for SiLU, else from what came out. */
+static void times_slope(int64_t activation, const float *known, int64_t n, float *d) {
+    const vec zero = {0};
+    if (activation == RELU)
+        OVER(i, n, vec v = some(known + i, left); put(d + i, either(v <= 0, zero, some(d + i, left)), left);)
+    else if (activation == SILU)
+        OVER(i, n, vec v = some(known + i, left), s = sigmoid(v);
+                 put(d + i, some(d + i, left) * (s * (1.0f + v * (1.0f - s))), left);)
+    else
+        OVER(i, n, vec v = some(known + i, left); put(d + i, some(d + i, left) * (1.0f - v * v), left);)
+}
+
+/* ---- tapes: what a pass forwards keeps of each hidden layer of each member ---- */
+
+typedef struct {
+    float *output;   /* (rows, n) */
+    float *before;   /* what the activation was given, where its slope is not to be seen from its output */
+    float *product;  /* what the norm was given, with its statistics */
+    float *mean, *rstd;
+} Kept;
+
+static int64_t kept_size(const Network *net, int64_t layer, int64_t rows) {
+    int64_t matrices = 1 + (net->activation == SILU) + (net->norm != 0);
+    return rounded(rows * net->sizes[layer + 1], 16) * matrices + (net->norm ? 2 * rounded(rows, 16) : 0);
+}
+
+static Kept kept_of(const Network *net, float *tape, int64_t member, int64_t layer, int64_t rows) {
+    int64_t matrix = rounded(rows * net->sizes[layer + 1], 16);
+    for (int64_t l = 0; l < net->layers - 1; l++) tape += (member + (l < layer)) * kept_size(net, l, rows);
+    Kept kept = {tape, NULL, NULL, NULL, NULL};
+    tape += matrix;
+    if (net->activation == SILU) kept.before = tape, tape += matrix;
+    if (net->norm) kept.product = tape, kept.mean = tape + matrix, kept.rstd = kept.mean + rounded(rows, 16);
+    return kept;
+}
+
+/* Floats of a tape of so many members. */
+EXPORT int64_t tape_size(const Network *net, int64_t members, int64_t rows) {
+    int64_t size = 0;
+    for (int64_t l = 0; l < net->layers - 1; l++) size += members * kept_size(net, l, rows);
+    return size;
+}
+
+/* ---- a pass ---- */
+
+typedef struct {
+    const Network *net;
+    const int64_t *chosen; /* members, by number; NULL for all in their order */
+    int64_t members, rows, blocks, block;
+    int64_t first, span; /* rows that a pass back is at: it goes through many a span at a time, to want little memory */
+    const float *x;
+    int64_t x_apart;       /* floats from one member's inputs to the next one's; 0 where they read the same */
+    float *tape;           /* NULL to keep nothing */
+    float *outputs;        /* (members, rows, out) */
+    const float *gradient; /* at the outputs */
+    const float *target;   /* (rows, out): what the outputs of all members are fitted to, */
+    float *errors;         /* and the gradients of that, (members, rows, out) */
+    float *packed, *scratch;
+    int64_t packed_apart, scratch_apart; /* floats from one member's, or thread's, to the next one's */
+    float *d_inputs;                     /* (members, rows, in - start), or (rows, in - start) where they are summed */
+    int64_t start, summed;
+} Pass;
+
+INLINE int64_t number_of(const Pass *p, int64_t member) { return p->chosen ? p->chosen[member] : member; }
+
+INLINE const float *weight_of(const Network *net, int64_t number, int64_t layer) {
+    return net->weights[layer] + number * net->sizes[layer] * net->sizes[layer + 1];
+}
+
+static int64_t packed_layers(const Network *net, int64_t layers) { /* floats of so many packed weights, one way or the other */
+    int64_t size = 0;
+    for (int64_t l = 0; l < layers; l++)
+        size += most(packed_size(net->sizes[l], net->sizes[l + 1]), packed_size(net->sizes[l + 1], net->sizes[l]));
+    return size;
+}
+
+static void pack_part(const void *about, int64_t part, int thread) {
+    const Pass *p = about;
+    const Network *net = p->net;
+    int64_t member = part / net->layers, l = part % net->layers;
+    int64_t in = net->sizes[l], out = net->sizes[l + 1];
+    const float *weight = weight_of(net, number_of(p, member), l);
+    float *to = p->packed + member * p->packed_apart + packed_layers(net, l);
+    (void)thread;
+    if (!p->gradient) pack_rest(weight, out, in, out, to);
+    else if (l) pack_transposed(weight, out, out, in, to);
+    else if (p->d_inputs) pack_transposed(weight + p->start * out, out, out, in - p->start, to);
+}
+
+static void forward_part(const void *about, int64_t part, int thread) {
+    const Pass *p = about;
+    const Network *net = p->net;
+    int64_t member = part / p->blocks, number = number_of(p, member), from = part % p->blocks * p->block;
+    int64_t end = least(from + p->block, p->rows);
+    /* with nothing to keep, a block's own tape is written over by the next block's */
+    float *tape = p->tape ? p->tape : p->scratch + thread * p->scratch_apart;
+    int64_t tape_member = p->tape ? member : 0, tape_rows = p->tape ? p->rows : p->block, first = p->tape ? from : 0;
+    const float *x = p->x + member * p->x_apart + from * net->sizes[0];
+    for (int64_t l = 0; l < net->layers; l++) {
+        int64_t in = net->sizes[l], out = net->sizes[l + 1], hidden = l < net->layers - 1;
+        Right weight = {weight_of(net, number, l), out, p->packed + member * p->packed_apart + packed_layers(net, l)};
+        const float *bias = net->biases[l] + number * out;
+        if (!hidden) {
+            float *to = p->outputs + (member * p->rows + from) * out;
+            if (out == 1) column_rows(x, in, end - from, weight.at, in, *bias, to);
+            for (int64_t r = 0; out > 1 && r < end - from; r += ROWS)
+                few_rows(x + r * in, in, least(ROWS, end - from - r), weight, in, out, bias, to + r * out, out);
+            return;
+        }
+        Kept kept = kept_of(net, tape, tape_member, l, tape_rows);
+        float *output = kept.output + first * out, *before = kept.before ? kept.before + first * out : output;
+        float *product = kept.product ? kept.product + first * out : before;
+        for (int64_t r = 0; r < end - from; r += ROWS) {
+            int64_t some_rows = least(ROWS, end - from - r);
+            few_rows(x + r * in, in, some_rows, weight, in, out, bias, product + r * out, out);
+            for (int64_t i = r; net->norm && i < r + some_rows; i++)
+                norm_row(product + i * out, out, net->gains[l] + number * out, net->shifts[l] + number * out,
+                         kept.mean + first + i, kept.rstd + first + i, before + i * out);
+            activate(net->activation, before + r * out, some_rows * out, output + r * out);
+        }
+        x = output;
+    }
+}
+
+/* Rows of the gradient at what hidden layer `l` gave out, back through activation and norm to that at its product; what the
+   norm was given from above is left in `above`. */
+static void hidden_back(const Network *net, int64_t number, int64_t l, const Kept *kept, int64_t row, int64_t count, float *above,
+                        float *to) {
+    int64_t n = net->sizes[l + 1];
+    times_slope(net->activation, (net->activation == SILU ? kept->before : kept->output) + row * n, count * n, above);
+    for (int64_t i = 0; net->norm && i < count; i++)
+        norm_row_back(above + i * n, kept->product + (row + i) * n, n, net->gains[l] + number * n, kept->mean[row + i],
+                      kept->rstd[row + i], to + i * n);
+}
+
+/* Where gradients at a hidden layer's product are put, and behind them, with a norm, those at what it gave out. */
+static float *at_product(const Pass *p, int64_t member, int64_t layer) {
+    const Network *net = p->net;
+    float *at = p->scratch;
+    for (int64_t l = 0; l < net->layers - 1; l++)
+        at += (member + (l < layer)) * (1 + (net->norm != 0)) * rounded(p->span * net->sizes[l + 1], 16);
+    return at;
+}
+
+static float *above_norm(const Pass *p, int64_t member, int64_t layer) {
+    return at_product(p, member, layer) + (p->net->norm ? rounded(p->span * p->net->sizes[layer + 1], 16) : 0);
+}
+
+static void backward_part(const void *about, int64_t part, int thread) {
+    const Pass *p = about;
+    const Network *net = p->net;
+    int64_t member = part / p->blocks, number = number_of(p, member), from = part % p->blocks * p->block;
+    int64_t end = least(from + p->block, p->span);
+    (void)thread;
+    const float *gradient = p->gradient + (member * p->rows + p->first) * net->sizes[net->layers];
+    for (int64_t l = net->layers - 1; l; l--) {
+        int64_t in = net->sizes[l], out = net->sizes[l + 1];
+        Right turned = {NULL, 0, p->packed + member * p->packed_apart + packed_layers(net, l)};
+        Kept kept = kept_of(net, p->tape, member, l - 1, p->rows);
+        float *at = at_product(p, member, l - 1), *above = above_norm(p, member, l - 1);
+        for (int64_t r = from; r < end; r += ROWS) {
+            int64_t some_rows = least(ROWS, end - r);
+            few_rows(gradient + r * out, out, some_rows, turned, out, in, NULL, above + r * in, in);
+            hidden_back(net, number, l - 1, &kept, p->first + r, some_rows, above + r * in, at + r * in);
+        }
+        gradient = at;
+    }
+}
+
+/* Sums over a span's rows of some columns of `d` and, where x is given, of d times (x - mean) · rstd. */
+static void column_sums(const Pass *p, const float *d, int64_t n, int64_t columns, const float *x, const Kept *kept, float *sums,
+                        float *along) {
+    OVER(c, columns, vec sum = {0}, by = {0}; for (int64_t r = 0; r < p->span; r++) {
+        vec own = some(d + r * n + c, left);
+        int64_t row = p->first + r;
+        sum += own;
+        if (x) by += own * ((some(x + row * n + c, left) - kept->mean[row]) * kept->rstd[row]);
+    } put(sums + c, p->first ? some(sums + c, left) + sum : sum, left);
+             if (x) put(along + c, p->first ? some(along + c, left) + by : by, left);)
+}
+
+/* Gradients at columns `j` to `end` of one layer's parameters. Rows are summed a chunk at a time, which stays in the cache
+   for all of the columns. */
+static void columns_back(const Pass *p, int64_t member, int64_t l, int64_t j, int64_t end) {
+    const Network *net = p->net;
+    int64_t number = number_of(p, member), in = net->sizes[l], out = net->sizes[l + 1], at = number * out + j;
+    int64_t hidden = l < net->layers - 1;
+    const float *gradient = hidden ? at_product(p, member, l) : p->gradient + (member * p->rows + p->first) * out;
+    const float *x = (l ? kept_of(net, p->tape, member, l - 1, p->rows).output : p->x + member * p->x_apart) + p->first * in;
+    float rest[CHUNK * NARROW], *d_weight = net->d_weights[l] + number * in * out;
+    for (int64_t from = 0; from < p->span; from += CHUNK) {
+        int64_t count = least(CHUNK, p->span - from);
+        if (out == 1) column_across(x + from * in, in, in, gradient + from, count, d_weight, p->first + from > 0);
+        Right g = {gradient + from * out, out, rest};
+        if (end == out) pack_rest(g.at, out, count, out, rest);
+        for (int64_t c = j; out > 1 && c < end; c += panel_width(c, out))
+            across_panel(x + from * in, in, in, g, count, c, out, d_weight, p->first + from > 0);
+    }
+    column_sums(p, gradient + j, out, end - j, NULL, NULL, net->d_biases[l] + at, NULL);
+    if (!net->norm || !hidden) return;
+    Kept kept = kept_of(net, p->tape, member, l, p->rows);
+    column_sums(p, above_norm(p, member, l) + j, out, end - j, kept.product + j, &kept, net->d_shifts[l] + at, net->d_gains[l] + at);
+}
+
+static int64_t groups_of(int64_t n) { return (n + GROUP - 1) / GROUP; }
+
+static int64_t all_groups(const Network *net) {
+    int64_t groups = 0;
+    for (int64_t l = 0; l < net->layers; l++) groups += groups_of(net->sizes[l + 1]);
+    return groups;
+}
+
+static void gradient_part(const void *about, int64_t part, int thread) {
+    const Pass *p = about;
+    int64_t groups = all_groups(p->net), member = part / groups, l = 0;
+    (void)thread;
+    for (part %= groups; part >= groups_of(p->net->sizes[l + 1]); l++) part -= groups_of(p->net->sizes[l + 1]);
+    columns_back(p, member, l, part * GROUP, least((part + 1) * GROUP, p->net->sizes[l + 1]));
+}
+
+/* Gradients at the inputs of a block's rows, each member's own or all added up; rows without a gradient are left out. */
+static void inputs_part(const void *about, int64_t part, int thread) {
+    const Pass *p = about;
+    const Network *net = p->net;
+    int64_t from = part * p->block, end = least(from + p->block, p->rows), last = net->sizes[net->layers];
+    int64_t wanted = net->sizes[0] - p->start, picked[PICKED];
+    float *here = p->scratch + thread * p->scratch_apart, *there = here + p->scratch_apart / 2;
+    memset(p->d_inputs + (p->summed ? from * wanted : 0), 0, p->summed ? 4 * (end - from) * wanted : 0);
+    for (int64_t member = 0; member < p->members; member++) {
+        int64_t number = number_of(p, member), count = 0;
+        const float *gradient = p->gradient + member * p->rows * last;
+        for (int64_t r = from; r < end; r++) {
+            int counts = !p->summed;
+            for (int64_t c = 0; c < last; c++) counts |= !(gradient[r * last + c] == 0);
+            if (counts) memcpy(here + count * last, gradient + r * last, 4 * last), picked[count++] = r;
+        }
+        for (int64_t l = net->layers - 1; l >= 0; l--) {
+            int64_t in = l ? net->sizes[l] : wanted, out = net->sizes[l + 1];
+            Right turned = {NULL, 0, p->packed + member * p->packed_apart + packed_layers(net, l)};
+            Kept kept = l ? kept_of(net, p->tape, member, l - 1, p->rows) : (Kept){NULL, NULL, NULL, NULL, NULL};
+            for (int64_t r = 0; r < count; r += ROWS) {
+                int64_t some_rows = least(ROWS, count - r);
+                few_rows(here + r * out, out, some_rows, turned, out, in, NULL, there + r * in, in);
+                for (int64_t i = r; l && i < r + some_rows; i++)
+                    hidden_back(net, number, l - 1, &kept, picked[i], 1, there + i * in, there + i * in);
+            }
+            float *swap = here;
+            here = there, there = swap;
+        }
+        for (int64_t r = 0; r < count; r++) {
+            float *to = p->d_inputs + ((p->summed ? 0 : member * p->rows) + picked[r]) * wanted;
+            for (int64_t c = 0; c < wanted; c++) to[c] = (p->summed ? to[c] : 0) + here[r * wanted + c];
+        }
+    }
+}
+
+static int64_t widest(const Network *net) {
+    int64_t width = 0;
+    for (int64_t l = 0; l <= net->layers; l++) width = most(width, net->sizes[l]);
+    return width;
+}
+
+/* ---- whole passes ---- */
+
+static void run_forward(Pass *p, int threads) {
+    p->blocks = (p->rows + BLOCK - 1) / BLOCK, p->block = BLOCK, p->scratch_apart = tape_size(p->net, 1, BLOCK);
+    share(pack_part, p, p->members * p->net->layers, threads);
+    share(forward_part, p, p->members * p->blocks, threads);
+}
+
+static void run_backward(Pass *p, int threads) {
+    share(pack_part, p, p->members * p->net->layers, threads);
+    p->block = BLOCK;
+    for (p->first = 0; p->first < p->rows; p->first += SPAN) {
+        p->span = least(SPAN, p->rows - p->first), p->blocks = (p->span + BLOCK - 1) / BLOCK;
+        share(backward_part, p, p->members * p->blocks, threads);
+        share(gradient_part, p, p->members * all_groups(p->net), threads);
+    }
+}
+
+static void run_inputs_back(Pass *p, int threads) {
+    int64_t each = rounded((p->rows + threads - 1) / threads, ROWS);
+    p->block = least(PICKED / ROWS * ROWS, each), p->blocks = (p->rows + p->block - 1) / p->block;
+    p->scratch_apart = 2 * rounded(PICKED * widest(p->net), 16);
+    share(pack_part, p, p->members * p->net->layers, threads);
+    share(inputs_part, p, p->blocks, threads);
+}
+
+/* Forwards, and backwards from the gradient of each member's mean squared error. */
+static void run_regress(Pass *p, int threads) {
+    int64_t count = p->rows * p->net->sizes[p->net->layers];
+    float share_of_row = 2.0f / (float)p->rows;
+    run_forward(p, threads);
+    for (int64_t i = 0; i < p->members * count; i++) p->errors[i] = (p->outputs[i] - p->target[i % count]) * share_of_row;
+    p->gradient = p->errors;
+    run_backward(p, threads);
+}
+
+/* Floats of scratch that these want for each member, or for each thread if there are more of them. */
+static int64_t region(const Network *net, int64_t rows) {
+    int64_t there = tape_size(net, 1, BLOCK), back = 2 * tape_size(net, 1, least(rows, SPAN));
+    return most(most(there, back), 2 * rounded(PICKED * widest(net), 16));
+}
+
+/* A member's whole pass by one thread: what it writes is still in that thread's cache when it is read. */
+static void member_part(const void *about, int64_t member, int thread) {
+    const Pass *p = about;
+    int64_t number = number_of(p, member), out = p->net->sizes[p->net->layers];
+    Pass own = *p;
+    own.chosen = &number, own.members = 1;
+    own.x += member * p->x_apart;
+    if (p->tape) own.tape += (p->target ? thread : member) * tape_size(p->net, 1, p->rows);
+    if (p->errors) own.errors += member * p->rows * out;
+    if (p->outputs) own.outputs += member * p->rows * out;
+    if (p->gradient) own.gradient += member * p->rows * out;
+    own.packed += thread * p->packed_apart;
+    own.scratch += thread * region(p->net, p->rows);
+    if (p->target) run_regress(&own, 1);
+    else if (p->gradient) run_backward(&own, 1);
+    else run_forward(&own, 1);
+}
+
+static Pass pass_of(const Network *net, const int64_t *chosen, int64_t members, int64_t rows, float *memory, int64_t threads) {
+    int64_t apart = packed_layers(net, net->layers);
+    return (Pass){.net = net, .chosen = chosen, .members = members, .rows = rows, .packed = memory, .packed_apart = apart,
+                  .scratch = memory + most(members, threads) * apart};
+}
+
+/* ---- what is called from Python ---- */
+
+/* Floats of memory that any of the passes below wants for itself. */
+EXPORT int64_t scratch_size(const Network *net, int64_t members, int64_t rows, int64_t threads) {
+    return most(members, threads) * (packed_layers(net, net->layers) + region(net, rows));
+}
+
+EXPORT void forward(const Network *net, const int64_t *chosen, int64_t members, const float *x, int64_t x_apart, int64_t rows,
+                    float *tape, float *outputs, float *memory, int64_t threads) {
+    Pass p = pass_of(net, chosen, members, rows, memory, threads);
+    p.x = x, p.x_apart = x_apart, p.tape = tape, p.outputs = outputs;
+    if (members % threads) run_forward(&p, (int)threads);
+    else share(member_part, &p, members, (int)threads);
+}
+
+/* Fills gradients at the parameters of the members. */
+EXPORT void backward(const Network *net, const int64_t *chosen, int64_t members, const float *x, int64_t x_apart, int64_t rows,
+                     float *tape, const float *gradient, float *memory, int64_t threads) {
+    Pass p = pass_of(net, chosen, members, rows, memory, threads);
+    p.x = x, p.x_apart = x_apart, p.tape = tape, p.gradient = gradient;
+    if (members % threads) run_backward(&p, (int)threads);
+    else share(member_part, &p, members, (int)threads);
+}
+
+/* Fills outputs, and the gradient of the sum of all members' mean squared errors: the mean is over rows, outputs are added
+   up. `errors` is as large as the outputs, and `memory` has a tape of max(members, threads) behind the rest. */
+EXPORT void regress(const Network *net, int64_t members, const float *x, int64_t rows, const float *target, float *outputs,
+                    float *errors, float *memory, int64_t threads) {
+    Pass p = pass_of(net, NULL, members, rows, memory, threads);
+    p.x = x, p.target = target, p.outputs = outputs, p.errors = errors;
+    p.tape = memory + scratch_size(net, members, rows, threads);
+    if (members % threads) run_regress(&p, (int)threads);
+    else share(member_part, &p, members, (int)threads);
+}
+
+/* Fills gradients at the inputs from column `start` on. */
+EXPORT void inputs_back(const Network *net, const int64_t *chosen, int64_t members, int64_t rows, float *tape,
+                        const float *gradient, int64_t start, int64_t summed, float *d_inputs, float *memory, int64_t threads) {
+    Pass p = pass_of(net, chosen, members, rows, memory, threads);
+    p.tape = tape, p.gradient = gradient, p.start = start, p.summed = summed, p.d_inputs = d_inputs;
+    run_inputs_back(&p, (int)threads);
+}

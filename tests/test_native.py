@@ -1,0 +1,344 @@
+"""The passes in C: what autograd says, the same bits with any number of threads, and nothing lost where they are missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from rl_training import native
+from rl_training.algorithms.optim import Adam, polyak_update
+from rl_training.experiment.metadata import environment_differences, numeric_environment
+from rl_training.models.crew import shared_map
+from rl_training.models.flat_mlp import FlatMLP
+from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
+from rl_training.models.native_net import NativeNet, passes_on, passes_threads
+from rl_training.models.stacked_net import StackedNet
+from rl_training.runtime.torch_settings import torch_settings
+
+BUILT = [kind for kind in ("avx512", "avx2") if native.load(kind) is not None]
+RUNS_HERE = {"avx512": ["avx512", "avx2"], "avx2": ["avx2"]}.get(native.kind_of_processor(), [])
+KINDS = [kind for kind in RUNS_HERE if kind in BUILT]
+needs_passes = pytest.mark.skipif(not KINDS, reason="the passes were not compiled for this processor")
+
+SHAPES = [(4, 256, 256, 1), (5, 200, 200, 200, 8), (23, 64, 12), (3, 7, 2), (9, 33)]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(native, "library", lambda: native.load(request.param))
+    return request.param
+
+
+@pytest.fixture
+def without_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "library", lambda: None)
+
+
+def _network(sizes: tuple[int, ...], **settings: Any) -> FlatMLP:
+    torch.manual_seed(sum(sizes))
+    net = FlatMLP(sizes, **{"activation": "relu", **settings})
+    net.flat.data.add_(0.05 * torch.randn_like(net.flat))  # biases, gains and shifts that are not what they began with
+    return net
+
+
+class Found(NamedTuple):
+    outputs: Tensor
+    parameters: Tensor
+    inputs: Tensor
+    each_input: Tensor
+
+
+def _passes(net: FlatMLP, x: Tensor, gradient: Tensor, *, threads: int) -> Found:
+    """Everything there is to a pass both ways, with nothing left of an earlier one."""
+    net.gradient.fill_(torch.nan)
+    passes = NativeNet(net.layout, net.layers("net"), net.gradient_layers("net"))
+    with passes_on(threads):
+        outputs, tape = passes.run(x)
+        assert torch.equal(passes.infer(x), outputs)
+        passes.backward(tape, gradient)
+        summed = passes.input_gradient(tape, gradient, summed=True)
+        return Found(outputs, net.gradient.clone(), summed, passes.input_gradient(tape, gradient, start=1))
+
+
+def _assert_near(found: Tensor, exact: Tensor) -> None:
+    assert found.shape == exact.shape
+    assert (found - exact).abs().max() <= 2e-5 * (exact.abs().max() + 1e-6)
+
+
+@needs_passes
+@pytest.mark.parametrize("rows", [1, 5, 64, 300, 1100])
+@pytest.mark.parametrize("sizes", SHAPES)
+@pytest.mark.parametrize("members", [None, 3])
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "silu", "tanh"])
+@pytest.mark.usefixtures("kind")
+def test_passes_are_those_of_autograd_with_any_number_of_threads(activation, layer_norm, members, sizes, rows):
+    net = _network(sizes, activation=activation, layer_norm=layer_norm, members=members)
+    torch.manual_seed(rows)
+    x = torch.randn(rows, sizes[0])
+    flat, inputs = net.flat.detach().double().requires_grad_(), x.double().requires_grad_()
+    outputs = net.layout.forward(net.layout.layers(flat), inputs)
+    gradient = torch.randn(outputs.shape)
+    at_parameters, at_inputs = torch.autograd.grad((outputs * gradient).sum(), [flat, inputs])
+
+    found = _passes(net, x, gradient, threads=1)
+    _assert_near(found.outputs.view_as(outputs), outputs.detach())
+    _assert_near(found.parameters, at_parameters)
+    _assert_near(found.inputs, at_inputs)
+    _assert_near(found.each_input if members is None else found.each_input.sum(0), at_inputs[:, 1:])
+    for threads in (2, 3):
+        again = _passes(net, x, gradient, threads=threads)
+        assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+
+
+@needs_passes
+def test_a_rows_outputs_do_not_depend_on_the_rows_around_it(kind):
+    net = _network((4, 200, 200, 3), members=2)
+    passes = NativeNet(net.layout, net.layers("net"))
+    x = torch.randn(150, 4)
+    whole = passes.infer(x)
+    for first, last in ((0, 1), (3, 11), (70, 150)):
+        assert torch.equal(passes.infer(x[first:last]), whole[:, first:last])
+
+
+@needs_passes
+def test_chosen_members_run_alone_and_rows_of_their_own(kind):
+    net = _network((4, 64, 64, 2), members=5, layer_norm=True)
+    passes = NativeNet(net.layout, net.layers("net"), net.gradient_layers("net"))
+    x, chosen = torch.randn(33, 4), torch.tensor([3, 0])
+    assert torch.equal(passes.infer(x, chosen), passes.infer(x)[chosen])
+
+    own = torch.randn(5, 33, 4)
+    outputs, tape = passes.run(own)
+    assert torch.equal(outputs, torch.stack([passes.infer(rows)[i] for i, rows in enumerate(own)]))
+    passes.backward(tape, torch.ones_like(outputs))
+    whole = net.gradient.clone()
+    for member, rows in enumerate(own):
+        given, kept = passes.run(rows, torch.tensor([member]))
+        passes.backward(kept, torch.ones_like(given))
+    assert torch.equal(net.gradient, whole)
+
+
+@needs_passes
+def test_rows_without_a_gradient_are_left_out_of_a_sum_and_not_counted(kind):
+    net = _network((5, 64, 64, 1), members=2)
+    passes = NativeNet(net.layout, net.layers("net"))
+    outputs, tape = passes.run(torch.randn(100, 5))
+    gradient = torch.randn_like(outputs) * (torch.rand_like(outputs) < 0.5)
+    each = passes.input_gradient(tape, gradient, start=2)
+    assert torch.equal(passes.input_gradient(tape, gradient, start=2, summed=True), each[0] + each[1])
+
+
+@needs_passes
+@pytest.mark.parametrize("members", [None, 1, 2, 3])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_regress_is_forwards_and_backwards_from_the_squared_error(members, threads, kind):
+    net = _network((4, 64, 64, 2), members=members, layer_norm=True)
+    x, target = torch.randn(90, 4), torch.randn(90, 2)
+    with passes_on(threads):
+        outputs = net.regress(x, target)
+        found = net.gradient.clone()
+        again, tape = net.run(x)
+        net.backward(tape, (again - target) * (2.0 / 90))
+    assert torch.equal(outputs, again)
+    torch.testing.assert_close(found, net.gradient, rtol=1e-6, atol=1e-8)
+    loss = (net(x) - target).square().mean(dim=-2).sum()
+    torch.testing.assert_close(found, torch.autograd.grad(loss, net.flat)[0], rtol=1e-4, atol=1e-6)
+
+
+@needs_passes
+@pytest.mark.parametrize("activation", ["relu", "silu", "tanh"])
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_what_is_not_a_number_stays_none(activation, layer_norm, kind):
+    net = _network((4, 64, 64, 1), activation=activation, layer_norm=layer_norm)
+    net.layers("net")[0].weight[2, 5] = torch.nan
+    passes = NativeNet(net.layout, net.layers("net"), net.gradient_layers("net"))
+    outputs, tape = passes.run(torch.randn(20, 4))
+    assert outputs.isnan().all()
+    passes.backward(tape, torch.ones_like(outputs))
+    assert net.gradient.isnan().any()
+
+
+@needs_passes
+@pytest.mark.parametrize("activation", ["silu", "tanh"])
+@pytest.mark.parametrize("size", [1e-4, 0.6, 0.65, 9.0, 60.0, 200.0, 1e20])
+def test_activations_are_right_near_zero_and_far_from_it(size, activation, kind):
+    net = FlatMLP((1, 16, 1), activation=activation)
+    for layer in net.layers("net"):
+        layer.weight.fill_(1.0)
+        layer.bias.zero_()
+    passes = NativeNet(net.layout, net.layers("net"))
+    x = torch.tensor([[size], [-size]])
+    exact = getattr(torch.nn.functional, activation)(x.double()) * 16
+    torch.testing.assert_close(passes.infer(x).double(), exact, rtol=1e-6, atol=1e-16)
+
+
+@needs_passes
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("count", [3, 17, 50_000])
+def test_adam_is_torchs_and_the_same_with_two_threads(count, weight_decay, kind):
+    start, gradients = torch.randn(count), torch.randn(5, count)
+    theirs = torch.nn.Parameter(start.double())
+    optimizer = torch.optim.Adam([theirs], lr=3e-3, weight_decay=weight_decay)
+    found = []
+    for threads in (1, 2):
+        ours = torch.nn.Parameter(start.clone())
+        adam = Adam([ours], learning_rate=3e-3, weight_decay=weight_decay)
+        with passes_on(threads):
+            for gradient in gradients:
+                adam.step([gradient])
+        found.append(ours.detach())
+    for gradient in gradients:
+        theirs.grad = gradient.double()
+        optimizer.step()
+    torch.testing.assert_close(found[0].double(), theirs.detach(), rtol=1e-6, atol=1e-7)
+    assert torch.equal(*found)
+
+
+@needs_passes
+def test_targets_follow_as_torchs_lerp_does(kind):
+    source, target = torch.randn(50_001), torch.randn(50_001)
+    expected = target.lerp(source, 0.005)
+    polyak_update([source], [target], 0.005)
+    torch.testing.assert_close(target, expected, rtol=1e-6, atol=1e-7)
+
+
+@needs_passes
+def test_several_threads_of_python_may_call_at_once(kind):
+    net = _network((4, 128, 128, 2), members=3)
+    passes, inputs = NativeNet(net.layout, net.layers("net")), torch.randn(40, 200, 4)
+    with passes_on(2):
+        expected = [passes.infer(x) for x in inputs]
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(passes.infer, inputs))
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@needs_passes
+def test_a_fork_begins_threads_of_its_own(kind):
+    program = """
+import os, torch, warnings
+from rl_training import native
+from rl_training.models.flat_mlp import FlatMLP
+from rl_training.models.native_net import _threads
+native.library = lambda: native.load("KIND")
+_threads.passes = 2
+net, x = FlatMLP((4, 64, 64, 1), members=3, activation="relu"), torch.randn(300, 4)
+before = net.infer(x)
+child = os.fork()
+same = torch.equal(net.infer(x), before)
+if child == 0:
+    os._exit(0 if same else 1)
+assert same and os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program.replace("KIND", kind)], check=True, timeout=120)
+
+
+@needs_passes
+def test_a_runs_threads_are_the_passes_and_torch_has_one():
+    with torch_settings(2):
+        outside = torch.get_num_threads(), passes_threads()
+        with torch_settings(2, by_passes=True):
+            assert (torch.get_num_threads(), passes_threads()) == (1, 2)
+            # threads that take whole parts each have their passes for themselves
+            assert shared_map(lambda _: passes_threads(), range(2), device=torch.device("cpu")) == [1, 1]
+        assert (torch.get_num_threads(), passes_threads()) == outside == (2, 1)
+
+
+def test_without_the_passes_a_runs_threads_are_torchs(without_passes):
+    with torch_settings(2, by_passes=True):
+        assert (torch.get_num_threads(), passes_threads()) == (2, 1)
+
+
+@needs_passes
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_an_ensemble_is_the_same_without_the_passes_but_for_rounding(deterministic, monkeypatch):
+    torch.manual_seed(0)
+    model = MLPMOPOEnsembleModel(3, 1, (200, 200), 4, deterministic=deterministic)
+    inputs, obs, actions = torch.randn(70, 4), torch.randn(70, 3), torch.randn(70, 1)
+
+    def everything() -> list[Tensor]:
+        model._nets.clear()
+        done = model.run(inputs)
+        ones = torch.ones_like(done.means)
+        model.backward(done, d_means=ones, d_logvars=None if deterministic else ones)
+        return [done.means, done.logvars, model.gradient.clone(), *model.simulator()(obs, actions)]
+
+    found = everything()
+    monkeypatch.setattr(native, "library", lambda: None)
+    for mine, torchs in zip(found, everything(), strict=True):
+        torch.testing.assert_close(mine, torchs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("sizes", "members"), [((4, 64, 64, 1), 3), ((4, 64, 2), None)])
+def test_without_the_passes_networks_go_another_way(sizes, members, without_passes):
+    net = _network(sizes, members=members)
+    x, target = torch.randn(30, 4), torch.randn(30, sizes[-1])
+    assert isinstance(net.net("net", x), StackedNet)
+    outputs = net.regress(x, target)
+    torch.testing.assert_close(outputs, net(x).detach())
+    loss = (net(x) - target).square().mean(dim=-2).sum()
+    torch.testing.assert_close(net.gradient, torch.autograd.grad(loss, net.flat)[0], rtol=1e-4, atol=1e-6)
+
+
+TRAIN = """
+import sys
+from rl_training import SAC
+SAC("Pendulum-v1", total_timesteps=60, learning_starts=20, hidden_sizes=[16, 16], seed=1, output_dir=sys.argv[1]).learn()
+"""
+
+
+def test_a_process_can_do_without_and_says_what_it_computed_with(tmp_path):
+    for switch, expected in (("0", "none"), ("1", native.in_use())):
+        folder = tmp_path / switch
+        environment = {**os.environ, native.SWITCH: switch}
+        subprocess.run([sys.executable, "-c", TRAIN, str(folder)], check=True, env=environment, timeout=120)
+        (metadata,) = folder.rglob("metadata.json")
+        assert json.loads(metadata.read_text())["passes"] == expected
+
+
+def test_other_passes_are_a_difference_that_a_resume_tells_of():
+    now = numeric_environment()
+    (sentence,) = environment_differences({**now, "passes": "avx1"}, now)
+    assert sentence == f"the kind of compiled passes was avx1 and is {native.in_use()}"
+
+
+def test_a_library_that_cannot_be_loaded_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(native, "FOLDER", tmp_path)
+    native.load.cache_clear()
+    try:
+        assert native.load("avx2") is None
+        (tmp_path / "passes_avx512.so").write_bytes(b"not a library")
+        assert native.load("avx512") is None
+    finally:
+        native.load.cache_clear()
+
+
+@pytest.mark.skipif(not (Path(__file__).parents[1] / "hatch_build.py").is_file(), reason="not in a source tree")
+def test_without_a_compiler_the_package_is_built_without_the_passes(tmp_path, capsys):
+    pytest.importorskip("hatchling")
+    import shutil
+
+    from hatchling.builders.wheel import WheelBuilder
+
+    root = tmp_path / "tree"
+    source = Path(__file__).parents[1]
+    root.mkdir()
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+        shutil.copy(source / name, root)
+    shutil.copytree(source / "src", root / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CC", str(tmp_path / "no-such-compiler"))
+        (wheel,) = WheelBuilder(str(root)).build(directory=str(tmp_path / "dist"), versions=["standard"])
+    assert wheel.endswith("-py3-none-any.whl")
+    assert not list(root.rglob("*.so"))
+    assert "left out" in capsys.readouterr().err
