@@ -15,11 +15,15 @@ import torch
 from torch import Tensor
 
 from rl_training import native
+from rl_training.algorithms import SAC
+from rl_training.algorithms.lean_losses import bellman_targets, lowest_shares
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.experiment.metadata import environment_differences, numeric_environment
+from rl_training.models import mlp_sac, native_steps
 from rl_training.models.crew import shared_map
 from rl_training.models.flat_mlp import FlatMLP
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
+from rl_training.models.mlp_sac import MLPSACModel
 from rl_training.models.native_net import NativeNet, passes_on, passes_threads
 from rl_training.models.stacked_net import StackedNet
 from rl_training.runtime.torch_settings import torch_settings
@@ -210,6 +214,92 @@ def test_targets_follow_as_torchs_lerp_does(kind):
     expected = target.lerp(source, 0.005)
     polyak_update([source], [target], 0.005)
     torch.testing.assert_close(target, expected, rtol=1e-6, atol=1e-7)
+
+
+@needs_passes
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("width", [1, 2, 6])
+@pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
+def test_squashed_samples_and_their_gradients_are_those_of_autograd(scale, width):
+    torch.manual_seed(width)
+    outputs, noise = torch.randn(50, 2 * width) * scale, torch.randn(50, width)
+    leaf = outputs.double().requires_grad_()
+    exact, exact_spread = mlp_sac._squash(*leaf.chunk(2, dim=-1), noise.double())
+    actions, logprobs, spread = native_steps.squash(outputs, noise)
+    size = exact.logprobs.abs().max().item()
+    torch.testing.assert_close(actions.double(), exact.actions.detach(), rtol=2e-6, atol=2e-7)
+    torch.testing.assert_close(logprobs.double(), exact.logprobs.detach(), rtol=1e-6, atol=1e-6 * size)
+    torch.testing.assert_close(spread.double(), exact_spread.detach(), rtol=1e-5, atol=1e-30)
+
+    d_actions, d_logprobs = torch.randn(50, width), torch.randn(50)
+    ((exact.actions * d_actions).sum() + (exact.logprobs * d_logprobs).sum()).backward()
+    found = native_steps.squash_back(outputs, actions, spread, d_actions=d_actions, d_logprobs=d_logprobs)
+    _assert_near(found, leaf.grad)
+    by_torch = mlp_sac._squash_back(outputs, actions, spread, d_actions=d_actions, d_logprobs=d_logprobs)
+    torch.testing.assert_close(found, by_torch)
+
+
+@pytest.fixture(params=["steps in C", "torch"])
+def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "torch":
+        monkeypatch.setattr(native, "library", lambda: None)
+
+
+@pytest.mark.usefixtures("steps")
+def test_targets_are_those_by_hand():
+    next_q = torch.tensor([[4.0, 1.0, torch.nan], [2.0, 3.0, 1.0]])
+    rows = torch.tensor([[1.0, 0.0, 7.0], [5.0, 1.0, 7.0], [0.0, 0.0, 7.0]])  # as in a packed batch, columns are strided
+    batch = {"rewards": rows[:, 0], "dones": rows[:, 1]}
+    plain = bellman_targets(batch, next_q, gamma=0.5)
+    assert plain[:2].tolist() == [1.0 + 0.5 * 2.0, 5.0]
+    assert plain[2].isnan()
+    soft = bellman_targets(batch, next_q, gamma=0.5, entropy_term=torch.tensor([-1.0, 9.0, 0.0]))
+    assert soft[:2].tolist() == [1.0 + 0.5 * 3.0, 5.0]
+
+
+@pytest.mark.usefixtures("steps")
+def test_the_lowest_critic_has_the_share_and_equals_divide_it():
+    q = torch.tensor([[1.0, 2.0, 5.0, 0.0], [3.0, 2.0, 4.0, torch.nan], [3.0, 2.5, 4.0, 1.0]])
+    shares = lowest_shares(q, -2.0)
+    assert shares[:, :3].tolist() == [[-2.0, -1.0, 0.0], [0.0, -1.0, -1.0], [0.0, 0.0, -1.0]]
+    assert shares[:, 3].isnan().all()
+
+
+@needs_passes
+def test_what_does_not_fit_is_refused_not_read():
+    """C would read on behind the end of it."""
+    net = _network((4, 16, 2), members=3)
+    for wrong in (torch.randn(8, 3), torch.randn(2, 8, 4), torch.randn(8, 5)):
+        with pytest.raises(RuntimeError, match="size"):
+            net.run(wrong)
+    _, tape = net.run(torch.randn(8, 4))
+    for gradient in (torch.randn(3, 7, 2), torch.randn(8, 2)):
+        with pytest.raises(ValueError, match="where 48 numbers belong"):
+            net.backward(tape, gradient)
+        with pytest.raises(ValueError, match="where 48 numbers belong"):
+            net.input_gradient(tape, gradient)
+    with pytest.raises(ValueError, match="where 16 numbers belong"):
+        net.regress(torch.randn(8, 4), torch.randn(8, 3))
+    with pytest.raises(RuntimeError):
+        polyak_update([torch.zeros(3)], [torch.zeros(4)], 0.1)
+
+
+@pytest.mark.parametrize("name", ["rewards", "dones", "obs", "next_obs"])
+def test_a_batch_in_double_precision_is_learnt_from_or_refused_but_never_misread(name):
+    def updated(dtype: torch.dtype) -> Tensor:
+        torch.manual_seed(0)
+        learner = SAC(MLPSACModel(3, 1, (16,)), learning_rate=1e-2)
+        batch = {"obs": torch.randn(8, 3), "actions": torch.rand(8, 1), "next_obs": torch.randn(8, 3)}
+        batch |= {"rewards": torch.randn(8), "dones": torch.zeros(8)}
+        learner.update(batch | {name: batch[name].to(dtype)})
+        return learner.model.critics.flat.detach()
+
+    expected = updated(torch.float32)
+    try:
+        found = updated(torch.float64)
+    except (RuntimeError, ValueError):
+        return  # torch's own words about types that differ
+    torch.testing.assert_close(found, expected)
 
 
 @needs_passes

@@ -80,15 +80,10 @@ class DeterministicActorAlgorithm(Algorithm):
         next_obs = batch["next_obs"]
         next_actions = self.next_actions(next_obs)
         if self.explicit:
-            outputs = self.target.critics.infer(torch.cat([next_obs, next_actions], dim=-1))
-            if outputs.is_cpu:
-                return bellman_targets(batch, outputs, gamma=self.gamma)
-            next_q = outputs.squeeze(-1)
+            next_q = self.target.critics.infer(torch.cat([next_obs, next_actions], dim=-1)).squeeze(-1)
         else:
             next_q = self.target.q_values(next_obs, next_actions)
-        # `dones`, not `cuts`: a time limit cuts the episode, not the value
-        target: Tensor = batch["rewards"] + self.gamma * (1.0 - batch["dones"]) * next_q.amin(dim=0)
-        return target
+        return bellman_targets(batch, next_q, gamma=self.gamma)
 
     def update_critics(self, batch: Batch) -> Metrics:
         """One step of the critics towards the target."""

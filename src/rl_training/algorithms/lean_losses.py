@@ -1,31 +1,31 @@
-"""Parts of the off-policy learners' losses by numpy, on the CPU: the arithmetic is on a few hundred numbers, and numpy's calls
-take a third of the time of torch's. The losses themselves are the functions of tensors in `sac`."""
+"""Pieces of the off-policy learners' losses, in C where they can be (`models/native_steps.py`), else by torch."""
 
 from __future__ import annotations
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from rl_training.models.blas import unwarned
+from rl_training.models import native_steps
 from rl_training.types import Batch
 
 
-@unwarned
-def bellman_targets(batch: Batch, next_q: Tensor, *, gamma: float, entropy_term: np.ndarray | None = None) -> Tensor:
-    """r + γ (1 − done) (min Q̄ − entropy term), from next_q (critics, batch, 1)."""
-    value: np.ndarray = np.minimum.reduce(next_q.numpy()[..., 0], axis=0)
+def bellman_targets(batch: Batch, next_q: Tensor, *, gamma: float, entropy_term: Tensor | None = None) -> Tensor:
+    """r + γ (1 − done) (min Q̄ − entropy term), from next_q (critics, batch); with one critic the minimum is that critic."""
+    # `dones`, not `cuts`: a time limit cuts the episode, not the value
+    rewards, dones = batch["rewards"], batch["dones"]
+    known = (rewards, dones) if entropy_term is None else (rewards, dones, entropy_term)
+    if native_steps.steps_serve(next_q, *known) and all(column.shape == next_q.shape[1:] for column in known):
+        return native_steps.targets(next_q, rewards, dones, gamma=gamma, entropy_term=entropy_term)
+    value = next_q.amin(dim=0)
     if entropy_term is not None:
-        value -= entropy_term
-    value *= 1.0 - batch["dones"].numpy()
-    value *= gamma
-    value += batch["rewards"].numpy()
-    return torch.from_numpy(value)
+        value = value - entropy_term
+    target: Tensor = rewards + gamma * (1.0 - dones) * value
+    return target
 
 
-@unwarned
-def lowest_shares(q_values: np.ndarray) -> np.ndarray:
-    """1 where a critic is the lowest of its column, and 0 elsewhere; equal critics share the 1."""
-    lowest = (q_values == np.minimum.reduce(q_values, axis=0)).astype(q_values.dtype)
-    shares: np.ndarray = lowest / np.add.reduce(lowest, axis=0)
-    return shares
+def lowest_shares(q_values: Tensor, share: float) -> Tensor:
+    """`share` where a critic is the lowest of its column (critics, batch), and 0 elsewhere; equal critics divide it between
+    them, as in autograd's `amin`."""
+    if native_steps.steps_serve(q_values):
+        return native_steps.lowest_shares(q_values, share)
+    lowest = (q_values == q_values.amin(dim=0)).to(q_values.dtype)
+    return lowest / lowest.sum(dim=0) * share

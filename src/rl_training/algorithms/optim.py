@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_training import native
-from rl_training.models.native_net import passes_threads
+from rl_training.models.native_steps import adam, follow, steps_serve
 from rl_training.types import State
 
 
@@ -35,27 +34,22 @@ class Adam:
         self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
         self.exp_avg = [torch.zeros_like(p) for p in self.parameters]
         self.exp_avg_sq = [torch.zeros_like(p) for p in self.parameters]
-        self._moved = list(zip(self.parameters, self.exp_avg, self.exp_avg_sq, strict=True))
-        kind = all(p.is_cpu and p.dtype == torch.float32 and p.is_contiguous() for p in self.parameters)
-        self._native = native.library() if kind else None
+        self._native = steps_serve(*self.parameters) and all(p.is_contiguous() for p in self.parameters)
         self.steps = [torch.zeros((), dtype=torch.float32, device=p.device) for p in self.parameters]
 
     def step(self, gradients: Sequence[Tensor]) -> None:
         """Descend along `gradients`, one per parameter; like the parameters here, they are outside of autograd."""
         for count in self.steps:
             count.add_(1)
-        if self._native is not None and all(g.is_contiguous() and g.dtype == torch.float32 for g in gradients):
-            self._native_step(self._native, gradients)
+        if self._native and steps_serve(*gradients) and all(map(_fits, gradients, self.parameters)):
+            settings = (self.learning_rate, *self.betas, self.eps, self.weight_decay)
+            each = zip(self.parameters, gradients, self.exp_avg, self.exp_avg_sq, strict=True)
+            for count, tensors in zip(self.steps, each, strict=True):
+                adam(tensors, step=count.item(), settings=settings)
         elif hasattr(torch, "_fused_adam_"):
             self._fused_step(list(gradients))
         else:
             self._plain_step(gradients)
-
-    def _native_step(self, passes: Any, gradients: Sequence[Tensor]) -> None:
-        threads, settings = passes_threads(), (self.learning_rate, *self.betas, self.eps, self.weight_decay)
-        for count, gradient, tensors in zip(self.steps, gradients, self._moved, strict=True):
-            p, *moments = (tensor.data_ptr() for tensor in tensors)
-            passes.adam(p, gradient.data_ptr(), *moments, gradient.numel(), float(count), *settings, threads)
 
     def _fused_step(self, gradients: list[Tensor]) -> None:
         torch._fused_adam_(
@@ -118,9 +112,13 @@ def clip_gradients(gradients: Sequence[Tensor], max_norm: float | None) -> Tenso
 @torch.no_grad()
 def polyak_update(source: Sequence[Tensor], target: Sequence[Tensor], tau: float) -> None:
     """Move `target` a fraction `tau` of the way to `source`."""
-    passes = native.library()
     for s, t in zip(source, target, strict=True):
-        if passes is not None and all(x.is_cpu and x.dtype == torch.float32 and x.is_contiguous() for x in (s, t)):
-            passes.follow(s.data_ptr(), t.data_ptr(), t.numel(), tau, passes_threads())
+        if steps_serve(s, t) and _fits(s, t) and t.is_contiguous():
+            follow(s, t, tau)
         else:
             t.lerp_(s, tau)
+
+
+def _fits(source: Tensor, target: Tensor) -> bool:
+    """Whether C may read `source` number by number beside `target`."""
+    return source.shape == target.shape and source.is_contiguous()

@@ -97,7 +97,7 @@ class ParticleReturns:
         for t, actions in enumerate(plans.unbind(dim=1)):
             if orders is not None:
                 obs, alive = obs[orders[t]], None if alive is None else alive[orders[t]]
-            next_obs, rewards = self._step(obs, actions.expand(self.particles, *actions.shape), luck[t])
+            next_obs, rewards = self._step(obs, actions.expand(self.particles, *actions.shape), luck[t], together=t == 0)
             total.add_(rewards if alive is None else rewards * alive, alpha=discount)
             discount *= gamma
             if self.termination_fn is not None:
@@ -109,18 +109,21 @@ class ParticleReturns:
             total.add_(ends if alive is None else ends * alive, alpha=discount)
         return total.mean(dim=0)
 
-    def _step(self, obs: Tensor, actions: Tensor, luck: Tensor) -> tuple[Tensor, Tensor]:
-        """One step of all particles (particles, plans, ·)."""
-        means, logvars = self._predicted(obs, actions)
+    def _step(self, obs: Tensor, actions: Tensor, luck: Tensor, *, together: bool) -> tuple[Tensor, Tensor]:
+        """One step of all particles (particles, plans, ·); `together` says that those of a plan are all in one place."""
+        means, logvars = self._predicted(obs, actions, together=together)
         next_obs = torch.addcmul(obs + means[..., :-1], logvars[..., :-1].mul(0.5).exp_(), luck)
         rewards = means[..., -1] if self.reward_fn is None else self.reward_fn(obs, actions, next_obs)
         return next_obs, rewards
 
-    def _predicted(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+    def _predicted(self, obs: Tensor, actions: Tensor, *, together: bool) -> tuple[Tensor, Tensor]:
         """Means and log-variances (particles, plans, ·), each by its particle's member."""
-        members = self.members.num_members
-        if self.particles == members:
+        members, particles = self.members.num_members, self.particles // self.members.num_members
+        if particles == 1:
             return self.members(obs, actions)
+        if together:  # a member's particles would all ask the same
+            means, logvars = self.members(obs[:members], actions[:members])
+            return means.repeat_interleave(particles, dim=0), logvars.repeat_interleave(particles, dim=0)
         means, logvars = self.members(*(x.reshape(members, -1, x.shape[-1]) for x in (obs, actions)))
         return means.reshape(*obs.shape[:2], -1), logvars.reshape(*obs.shape[:2], -1)
 

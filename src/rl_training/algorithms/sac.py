@@ -13,7 +13,7 @@ from rl_training.algorithms.base import Algorithm, detached
 from rl_training.algorithms.lean_losses import bellman_targets, lowest_shares
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.models.flat_mlp import FlatMLP
-from rl_training.models.mlp_sac import ArrayOrTensor, MLPSACModel, SACSample
+from rl_training.models.mlp_sac import MLPSACModel, SACSample
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics, State, UpdateResult
 
@@ -23,10 +23,9 @@ def critic_loss(q_values: Tensor, target: Tensor) -> Metrics:
     return {"critic_loss": (q_values - target).square().mean(dim=-1).sum(), "target_q_mean": target.mean()}
 
 
-def critic_loss_gradient(q_values: ArrayOrTensor, target: ArrayOrTensor) -> ArrayOrTensor:
+def critic_loss_gradient(q_values: Tensor, target: Tensor) -> Tensor:
     """d critic_loss / d q_values."""
-    gradient: ArrayOrTensor = (q_values - target) * (2.0 / q_values.shape[-1])
-    return gradient
+    return (q_values - target) * (2.0 / q_values.shape[-1])
 
 
 def fill_critic_gradient(critics: FlatMLP, batch: Batch, target: Tensor, *, measures: bool = True) -> Metrics:
@@ -48,13 +47,8 @@ def actor_loss_gradient(
 ) -> tuple[Tensor, Tensor]:
     """d actor_loss / d q_values and / d logprobs."""
     rows = q_values.shape[-1]
-    if not pessimistic:
-        d_q = torch.full_like(q_values, -1.0 / q_values.numel())
-    elif q_values.is_cpu:
-        d_q = torch.from_numpy(lowest_shares(q_values.numpy()) * (-1.0 / rows))
-    else:
-        lowest = (q_values == q_values.amin(dim=0)).to(q_values.dtype)
-        d_q = lowest / lowest.sum(dim=0) * (-1.0 / rows)  # equal critics share the gradient, as in autograd's amin
+    share = -1.0 / rows
+    d_q = lowest_shares(q_values, share) if pessimistic else torch.full_like(q_values, share / len(q_values))
     return d_q, torch.ones_like(logprobs) * (alpha / rows)
 
 
@@ -166,20 +160,13 @@ class SAC(Algorithm):
         sample = self.sample(next_obs) if next_sample is None else next_sample
         if self.explicit:
             members = self._subset(self.model.num_critics)
-            outputs = self.target.infer(torch.cat([next_obs, sample.actions], dim=-1), members=members)
-            if outputs.is_cpu:
-                entropy_term = self.alpha.item() * sample.logprobs.numpy() if self.backup_entropy else None
-                return bellman_targets(batch, outputs, gamma=self.gamma, entropy_term=entropy_term)
-            next_q = outputs.squeeze(-1)
+            next_q = self.target.infer(torch.cat([next_obs, sample.actions], dim=-1), members=members).squeeze(-1)
         else:
             next_q = self.target.q_values(next_obs, sample.actions)
             members = self._subset(len(next_q))
             next_q = next_q if members is None else next_q[members]
-        value = next_q.amin(dim=0)
-        if self.backup_entropy:
-            value = value - self.alpha * sample.logprobs
-        target: Tensor = batch["rewards"] + self.gamma * (1.0 - batch["dones"]) * value
-        return target
+        entropy_term = self.alpha * sample.logprobs if self.backup_entropy else None
+        return bellman_targets(batch, next_q, gamma=self.gamma, entropy_term=entropy_term)
 
     def _subset(self, num_critics: int) -> Tensor | None:
         """The critics of the next target; None for all."""

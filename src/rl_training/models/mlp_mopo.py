@@ -17,7 +17,7 @@ from rl_training.models.native_net import NativeNet, passes_serve
 from rl_training.models.products import affine
 
 BOUNDS_COEF = 0.01
-CHUNK = 400  # rows imagined at a time: what their hidden layers hold should stay in the cache
+CHUNK = 1_000  # rows imagined at a time: what their hidden layers hold should stay in the cache
 
 
 class Transition(NamedTuple):

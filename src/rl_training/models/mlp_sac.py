@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rl_training.models.blas import unwarned
 from rl_training.models.flat_mlp import FlatMLP, FlatTape, as_rows
 from rl_training.models.heads import HALF_LOG_2PI
+from rl_training.models.native_steps import squash, squash_back, steps_serve
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
-
-ArrayOrTensor = TypeVar("ArrayOrTensor", np.ndarray, Tensor)
-"""Of arithmetic that numpy does on the CPU, where its calls take a third of the time of torch's, and torch elsewhere."""
 
 
 class SACSample(NamedTuple):
@@ -31,7 +27,7 @@ class ActorPass(NamedTuple):
 
     sample: SACSample
     spread: Tensor  # std · noise
-    raw_log_std: Tensor
+    outputs: Tensor  # of the network: means and raw log-standard deviations
     tape: FlatTape
 
 
@@ -74,8 +70,8 @@ class MLPSACModel(nn.Module):
         outputs = self.actor.infer(obs)
         if deterministic:
             return outputs[:, : self.action_dim].tanh()
-        mean, raw_log_std = outputs.chunk(2, dim=-1)
-        return torch.addcmul(mean, raw_log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp(), torch.randn_like(mean)).tanh_()
+        noise = torch.randn(len(outputs), self.action_dim, device=outputs.device)
+        return _squashed(outputs, noise)[0].actions
 
     @torch.no_grad()
     def infer_samples(self, obs: Tensor, num_samples: int) -> SACSample:
@@ -87,34 +83,33 @@ class MLPSACModel(nn.Module):
     def run_actor(self, obs: Tensor) -> ActorPass:
         """Sample actions, keeping the tape for `backward_actor`; `obs` is outside of autograd."""
         outputs, tape = self.actor.run(obs)
-        mean, raw_log_std = outputs[:, : self.action_dim], outputs[:, self.action_dim :]
-        noise = torch.randn(mean.shape, device=mean.device)
-        squash = _squash_arrays if mean.is_cpu else _squash
-        sample, spread = squash(mean, raw_log_std, noise)
-        return ActorPass(sample, spread, raw_log_std, tape)
+        noise = torch.randn(len(outputs), self.action_dim, device=outputs.device)
+        return ActorPass(*_squashed(outputs, noise), outputs, tape)
 
     def backward_actor(self, done: ActorPass, *, d_actions: Tensor, d_logprobs: Tensor) -> None:
         """Fill the actor's gradient from the gradients at the sampled actions and their log-probabilities."""
-        known = done.sample.actions, done.spread, done.raw_log_std
-        d_rows = d_logprobs.unsqueeze(-1)
-        if d_actions.is_cpu:
-            arrays = (tensor.numpy() for tensor in (*known, d_actions, d_rows))
-            gradient = torch.from_numpy(np.concatenate(_through_squash(*arrays), axis=-1))
-        else:
-            gradient = torch.cat(_through_squash(*known, d_actions, d_rows), dim=-1)
-        self.actor.backward(done.tape, gradient)
+        known = done.outputs, done.sample.actions, done.spread
+        through = squash_back if steps_serve(*known, d_actions, d_logprobs) else _squash_back
+        self.actor.backward(done.tape, through(*known, d_actions=d_actions, d_logprobs=d_logprobs))
 
 
-@unwarned
-def _through_squash(
-    actions: ArrayOrTensor, spread: ArrayOrTensor, raw_log_std: ArrayOrTensor, d_actions: ArrayOrTensor, d_rows: ArrayOrTensor
-) -> tuple[ArrayOrTensor, ArrayOrTensor]:
-    """The gradients at mean and raw log-standard deviation, from those at the actions and, (batch, 1), log-probabilities;
-    `spread` is how far from the mean the noise went."""
+def _squashed(outputs: Tensor, noise: Tensor) -> tuple[SACSample, Tensor]:
+    """What `_squash` makes of a network's outputs, outside of autograd."""
+    if steps_serve(outputs, noise):
+        actions, logprobs, spread = squash(outputs, noise)
+        return SACSample(actions, logprobs), spread
+    mean, raw_log_std = outputs.chunk(2, dim=-1)
+    return _squash(mean, raw_log_std, noise)
+
+
+def _squash_back(outputs: Tensor, actions: Tensor, spread: Tensor, *, d_actions: Tensor, d_logprobs: Tensor) -> Tensor:
+    """The gradient at the network's outputs, from those at the actions and their log-probabilities; `spread` is how far from
+    the mean the noise went."""
+    d_rows, raw_log_std = d_logprobs.unsqueeze(-1), outputs[:, actions.shape[-1] :]
     # log p falls with log|d tanh(u)/du|, whose derivative in u is -2 tanh(u)
     d_u = d_actions * (1 - actions * actions) + 2 * d_rows * actions
     inside = (raw_log_std > LOG_STD_MIN) & (raw_log_std < LOG_STD_MAX)
-    return d_u, (d_u * spread - d_rows) * inside
+    return torch.cat([d_u, (d_u * spread - d_rows) * inside], dim=-1)
 
 
 def _squash(mean: Tensor, raw_log_std: Tensor, noise: Tensor) -> tuple[SACSample, Tensor]:
@@ -126,16 +121,3 @@ def _squash(mean: Tensor, raw_log_std: Tensor, noise: Tensor) -> tuple[SACSample
     log_slope = 2 * (math.log(2) - u - F.softplus(-2 * u))
     logprobs = (-0.5 * noise.square() - log_std - HALF_LOG_2PI - log_slope).sum(-1)
     return SACSample(u.tanh(), logprobs), spread
-
-
-@unwarned
-def _squash_arrays(mean: Tensor, raw_log_std: Tensor, noise: Tensor) -> tuple[SACSample, Tensor]:
-    """`_squash` by numpy, whose calls on some hundred numbers take a third of the time of torch's; outside of autograd."""
-    drawn = noise.numpy()
-    log_std = raw_log_std.numpy().clip(LOG_STD_MIN, LOG_STD_MAX)
-    spread = np.exp(log_std) * drawn
-    u = mean.numpy() + spread
-    size = np.abs(u)  # the slope is the same on both sides, and so no exponential can overflow
-    log_slope = 2 * (math.log(2) - size - np.log1p(np.exp(-2 * size)))
-    logprobs = (-0.5 * drawn * drawn - log_std - HALF_LOG_2PI - log_slope).sum(-1)
-    return SACSample(torch.from_numpy(np.tanh(u)), torch.from_numpy(logprobs)), torch.from_numpy(spread)

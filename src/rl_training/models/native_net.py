@@ -80,11 +80,14 @@ class NativeNet:
                 for name, part in zip(("weights", "biases", "gains", "shifts"), layer, strict=True):
                     getattr(network, prefix + name)[i] = None if part is None else part.data_ptr()
         self._at = ctypes.addressof(network)
+        self._width = torch.Size([layout.sizes[0]])
         self._room: dict[tuple[int, int, int], tuple[int, int]] = {}
 
     def serves(self, x: Tensor) -> bool:
-        """Whether a pass over `x` can go this way."""
-        return x.is_cpu and x.dtype == torch.float32 and x.dim() > 1 and x.shape[-2] > 0
+        """Whether a pass over `x` can go this way; C would not notice inputs of another shape."""
+        if not (x.is_cpu and x.dtype == torch.float32 and x.shape[-1:] == self._width):
+            return False
+        return (x.dim() == 2 or (x.dim() == 3 and len(x) == self.members)) and x.shape[-2] > 0
 
     def infer(self, x: Tensor, members: Tensor | None = None) -> Tensor:
         """The outputs alone, (members, rows, out); here as below there is no axis of members if there is but one network."""
@@ -99,8 +102,8 @@ class NativeNet:
 
     def backward(self, tape: NativeTape, gradient: Tensor) -> None:
         """Write the gradient of whatever has `gradient` (members, rows, out) at the outputs where it belongs."""
-        count, rows, gradient = self._count(tape.members), tape.inputs.shape[-2], gradient.contiguous()
-        threads = passes_threads()
+        count, rows = self._count(tape.members), tape.inputs.shape[-2]
+        gradient, threads = _floats(gradient, count * rows * self.layout.sizes[-1]), passes_threads()
         memory = torch.empty(self._sizes(count, rows, threads)[1])
         self._passes.backward(
             self._at, _address(tape.members), count, tape.inputs.data_ptr(), _apart(tape.inputs), rows,
@@ -109,7 +112,8 @@ class NativeNet:
 
     def regress(self, x: Tensor, target: Tensor) -> Tensor:
         """Forwards and, from each member's mean squared distance to `target` (rows, out), backwards; gives the outputs."""
-        x, target, rows, threads = x.contiguous(), target.contiguous(), x.shape[-2], passes_threads()
+        x, rows, threads = x.contiguous(), x.shape[-2], passes_threads()
+        target = _floats(target, rows * self.layout.sizes[-1])
         tape, scratch = self._sizes(self.members, rows, threads)
         outputs, errors = self._empty(self.members, rows, self.layout.sizes[-1]), torch.empty(self.members * target.numel())
         memory = torch.empty(scratch + tape * max(self.members, threads) // self.members)
@@ -124,7 +128,8 @@ class NativeNet:
 
         Where it is added up, rows at whose outputs a member has no gradient cost it nothing.
         """
-        count, rows, gradient = self._count(tape.members), tape.inputs.shape[-2], gradient.contiguous()
+        count, rows = self._count(tape.members), tape.inputs.shape[-2]
+        gradient = _floats(gradient, count * rows * self.layout.sizes[-1])
         threads, width = passes_threads(), self.layout.sizes[0] - start
         d_inputs = torch.empty(rows, width) if summed else self._empty(count, rows, width)
         memory = torch.empty(self._sizes(count, rows, threads)[1])
@@ -158,6 +163,13 @@ class NativeNet:
             scratch = self._passes.scratch_size(self._at, members, rows, threads)
             known = self._room[key] = (self._passes.tape_size(self._at, members, rows), scratch)
         return known
+
+
+def _floats(tensor: Tensor, count: int) -> Tensor:
+    """The tensor as C reads it; what has another number of elements is refused."""
+    if tensor.numel() != count:
+        raise ValueError(f"a tensor of shape {tuple(tensor.shape)} where {count} numbers belong")
+    return tensor.to("cpu", torch.float32).contiguous()
 
 
 def _address(tensor: Tensor | None) -> int | None:

@@ -10,12 +10,15 @@ import ctypes
 import os
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 FOLDER = Path(__file__).parent
 KINDS = {"AVX512": "avx512", "AVX2": "avx2"}  # what torch calls a processor, and the library for it
 MOST_LAYERS = 12
 SWITCH = "RL_TRAINING_NATIVE"
+
+Passes: TypeAlias = Any
+"""The library, whose functions are those of `_CALLS`."""
 
 _Row = ctypes.c_void_p * MOST_LAYERS
 
@@ -34,15 +37,19 @@ class Network(ctypes.Structure):
     )
 
 
-_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+_POINTER, _COUNT, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 _CALLS = {
     "tape_size": ([_POINTER, _COUNT, _COUNT], _COUNT),
     "scratch_size": ([_POINTER, _COUNT, _COUNT, _COUNT], _COUNT),
     "forward": ([_POINTER, _POINTER, _COUNT, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _POINTER, _COUNT], None),
     "backward": ([_POINTER, _POINTER, _COUNT, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _POINTER, _COUNT], None),
     "regress": ([_POINTER, _COUNT, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _POINTER, _COUNT], None),
-    "adam": ([*[_POINTER] * 4, _COUNT, *[ctypes.c_double] * 6, _COUNT], None),
-    "follow": ([_POINTER, _POINTER, _COUNT, ctypes.c_double, _COUNT], None),
+    "adam": ([*[_POINTER] * 4, _COUNT, *[_NUMBER] * 6, _COUNT], None),
+    "follow": ([_POINTER, _POINTER, _COUNT, _NUMBER, _COUNT], None),
+    "squash": ([_POINTER, _POINTER, _COUNT, _COUNT, *[_POINTER] * 3], None),
+    "squash_back": ([*[_POINTER] * 5, _COUNT, _COUNT, _POINTER], None),
+    "targets": ([_POINTER, _COUNT, _POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _NUMBER, _COUNT, _POINTER], None),
+    "lowest_shares": ([_POINTER, _COUNT, _COUNT, _NUMBER, _POINTER], None),
     "inputs_back": (
         [_POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _COUNT],
         None,
@@ -51,7 +58,7 @@ _CALLS = {
 
 
 @lru_cache(maxsize=1)
-def library() -> Any | None:
+def library() -> Passes | None:
     """The compiled passes, or None where there are none for this processor."""
     return None if os.environ.get(SWITCH) == "0" else load(kind_of_processor())
 
@@ -62,7 +69,7 @@ def in_use() -> str:
 
 
 @cache
-def load(kind: str) -> Any | None:
+def load(kind: str) -> Passes | None:
     """The passes compiled for one kind of processor, if they are there."""
     path = FOLDER / f"passes_{kind}.so"
     if not path.is_file():

@@ -11,17 +11,17 @@
 
 #include "crew.h"
 #include "tiles.h"
+#include "numbers.h"
 #include "steps.h"
+#include "rows.h"
+#include "losses.h"
 
 #define MOST_LAYERS 12
 #define BLOCK 64   /* rows that one thread takes through a network at a time */
 #define PICKED 256 /* the same where it looks for those that have a gradient */
 #define CHUNK 256  /* rows that a gradient at weights is summed over at a time */
-#define SPAN 1024  /* rows that a pass back takes at a time; whole chunks */
+#define SPAN 512   /* rows that a pass back takes at a time; whole chunks */
 #define GROUP 128  /* columns of weights whose gradient one thread sums at a time; whole panels */
-#define EPSILON 1e-5f
-
-enum { RELU = 0, SILU = 1, TANH = 2 };
 
 typedef struct {
     int64_t layers, members, activation, norm, sizes[MOST_LAYERS + 1];
@@ -29,89 +29,6 @@ typedef struct {
     const float *weights[MOST_LAYERS], *biases[MOST_LAYERS], *gains[MOST_LAYERS], *shifts[MOST_LAYERS];
     float *d_weights[MOST_LAYERS], *d_biases[MOST_LAYERS], *d_gains[MOST_LAYERS], *d_shifts[MOST_LAYERS];
 } Network;
-
-/* ---- rows ---- */
-
-typedef int32_t whole __attribute__((vector_size(4 * LANES)));
-
-INLINE vec either(whole which, vec a, vec b) { return (vec)((which & (whole)a) | (~which & (whole)b)); }
-
-/* e to the power of x, within two units of the last place. */
-INLINE vec exponential(vec x) {
-    const vec zero = {0};
-    x = either(x < -87.0f, zero - 87.0f, x);
-    x = either(x > 88.0f, zero + 88.0f, x);
-    const float shift = 12582912.0f; /* 1.5 · 2²³: adding it rounds to a whole number, which then stands in the last bits */
-    vec shifted = x * 1.44269504f + shift;
-    vec power = shifted - shift;
-    vec r = x - power * 0.693359375f;
-    r = r + power * 2.12194440e-4f;
-    vec y = r * 1.9875691500e-4f + 1.3981999507e-3f;
-    y = y * r + 8.3334519073e-3f;
-    y = y * r + 4.1665795894e-2f;
-    y = y * r + 1.6666665459e-1f;
-    y = y * r + 5.0000001201e-1f;
-    y = y * (r * r) + r + 1.0f;
-    whole scale = ((whole)shifted + (127 - 0x4b400000)) << 23;
-    return y * (vec)scale;
-}
-
-INLINE vec sigmoid(vec x) { return 1.0f / (1.0f + exponential(-x)); }
-
-/* By its series where 1 - 2 / (e^2x + 1) would lose digits. */
-INLINE vec hyperbolic_tangent(vec x) {
-    vec far = 1.0f - 2.0f / (1.0f + exponential(2.0f * x)), z = x * x;
-    vec y = z * -5.70498872745e-3f + 2.06390887954e-2f;
-    y = y * z - 5.37397155531e-2f;
-    y = y * z + 1.33314422036e-1f;
-    y = y * z - 3.33332819422e-1f;
-    return either(z < 0.390625f, y * z * x + x, far);
-}
-
-/* Less its mean, over its standard deviation, times gain, plus shift. */
-static void norm_row(const float *x, int64_t n, const float *gain, const float *shift, float *mean, float *rstd, float *to) {
-    vec sum = {0}, square = {0};
-    OVER(i, n, sum += some(x + i, left);)
-    float m = sum_of(sum) / (float)n;
-    OVER(i, n, vec off = some(x + i, left) - m; if (left >= LANES) square += off * off; else {
-        float lanes[LANES] = {0};
-        for (int64_t j = 0; j < left; j++) lanes[j] = (x[i + j] - m) * (x[i + j] - m);
-        square += load(lanes);
-    })
-    float r = 1.0f / sqrtf(sum_of(square) / (float)n + EPSILON);
-    OVER(i, n, put(to + i, (some(x + i, left) - m) * r * some(gain + i, left) + some(shift + i, left), left);)
-    *mean = m, *rstd = r;
-}
-
-/* From the gradient at a norm's outputs to that at its inputs. */
-static void norm_row_back(const float *d, const float *x, int64_t n, const float *gain, float mean, float rstd, float *to) {
-    vec sum = {0}, along = {0};
-    OVER(i, n, vec own = some(d + i, left) * some(gain + i, left); sum += own;
-             along += own * ((some(x + i, left) - mean) * rstd);)
-    float mean_sum = sum_of(sum) / (float)n, mean_along = sum_of(along) / (float)n;
-    OVER(i, n, vec own = some(d + i, left) * some(gain + i, left), normed = (some(x + i, left) - mean) * rstd;
-             put(to + i, (own - mean_sum - normed * mean_along) * rstd, left);)
-}
-
-/* The activation of n numbers; a comparison with what is not a number is false. */
-static void activate(int64_t activation, const float *x, int64_t n, float *to) {
-    const vec zero = {0};
-    if (activation == RELU) OVER(i, n, vec v = some(x + i, left); put(to + i, either(v < 0, zero, v), left);)
-    else if (activation == SILU) OVER(i, n, vec v = some(x + i, left); put(to + i, v * sigmoid(v), left);)
-    else OVER(i, n, put(to + i, hyperbolic_tangent(some(x + i, left)), left);)
-}
-
-/* `d` times the slope of the activation, from what went in for SiLU, else from what came out. */
-static void times_slope(int64_t activation, const float *known, int64_t n, float *d) {
-    const vec zero = {0};
-    if (activation == RELU)
-        OVER(i, n, vec v = some(known + i, left); put(d + i, either(v <= 0, zero, some(d + i, left)), left);)
-    else if (activation == SILU)
-        OVER(i, n, vec v = some(known + i, left), s = sigmoid(v);
-                 put(d + i, some(d + i, left) * (s * (1.0f + v * (1.0f - s))), left);)
-    else
-        OVER(i, n, vec v = some(known + i, left); put(d + i, some(d + i, left) * (1.0f - v * v), left);)
-}
 
 /* ---- tapes: what a pass forwards keeps of each hidden layer of each member ---- */
 

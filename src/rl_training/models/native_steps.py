@@ -1,0 +1,73 @@
+"""What learners do between and after passes, in C (`rl_training.native`): squashed samples, targets, Adam, averages.
+
+The same mathematics stands beside each caller in torch's operators, for other devices and where nothing was compiled.
+Everything is outside of autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from rl_training import native
+from rl_training.models.native_net import passes_threads
+
+
+def steps_serve(*tensors: Tensor) -> bool:
+    """Whether these functions can be called with such tensors in this process."""
+    return native.library() is not None and all(t.is_cpu and t.dtype == torch.float32 for t in tensors)
+
+
+def squash(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """tanh(mean + std · noise), its log-probabilities, and std · noise, for outputs (rows, 2 width) and noise (rows, width)."""
+    rows, width = noise.shape
+    actions, spread, logprobs = torch.empty(rows, width), torch.empty(rows, width), torch.empty(rows)
+    outputs, noise = outputs.contiguous(), noise.contiguous()
+    given, made = (outputs.data_ptr(), noise.data_ptr()), (actions.data_ptr(), logprobs.data_ptr(), spread.data_ptr())
+    _library().squash(*given, rows, width, *made)
+    return actions, logprobs, spread
+
+
+def squash_back(outputs: Tensor, actions: Tensor, spread: Tensor, *, d_actions: Tensor, d_logprobs: Tensor) -> Tensor:
+    """The gradient at `outputs` from those at the actions and their log-probabilities."""
+    rows, width = actions.shape
+    known = [tensor.contiguous() for tensor in (outputs, actions, spread, d_actions, d_logprobs)]
+    d_outputs = torch.empty(rows, 2 * width)
+    _library().squash_back(*(tensor.data_ptr() for tensor in known), rows, width, d_outputs.data_ptr())
+    return d_outputs
+
+
+def targets(q_values: Tensor, rewards: Tensor, dones: Tensor, *, gamma: float, entropy_term: Tensor | None) -> Tensor:
+    """r + γ (1 − done) (min q − entropy term), from q_values (critics, batch)."""
+    (critics, rows), q_values = q_values.shape, q_values.contiguous()
+    found, entropy = torch.empty(rows), None if entropy_term is None else entropy_term.contiguous()
+    apart = rewards.stride(0), dones.stride(0)
+    given = q_values.data_ptr(), critics, rewards.data_ptr(), dones.data_ptr(), *apart
+    _library().targets(*given, None if entropy is None else entropy.data_ptr(), gamma, rows, found.data_ptr())
+    return found
+
+
+def lowest_shares(q_values: Tensor, share: float) -> Tensor:
+    """`share` for the lowest of each column of q_values (critics, batch), divided between equal ones; 0 for the others."""
+    q_values = q_values.contiguous()
+    shares = torch.empty_like(q_values)
+    _library().lowest_shares(q_values.data_ptr(), *q_values.shape, share, shares.data_ptr())
+    return shares
+
+
+def adam(tensors: Sequence[Tensor], *, step: float, settings: tuple[float, ...]) -> None:
+    """One step of Adam on parameters, from their gradient, and on both moments; all of one length, and contiguous."""
+    _library().adam(*(tensor.data_ptr() for tensor in tensors), tensors[0].numel(), step, *settings, passes_threads())
+
+
+def follow(source: Tensor, target: Tensor, tau: float) -> None:
+    """Move `target` a fraction `tau` of the way to `source`; both are contiguous."""
+    _library().follow(source.data_ptr(), target.data_ptr(), target.numel(), tau, passes_threads())
+
+
+def _library() -> native.Passes:
+    passes = native.library()
+    assert passes is not None
+    return passes
