@@ -18,7 +18,10 @@ from rl_training import native
 from rl_training.algorithms import SAC
 from rl_training.algorithms.lean_losses import bellman_targets, lowest_shares
 from rl_training.algorithms.optim import Adam, polyak_update
+from rl_training.cli import main
+from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.experiment.metadata import environment_differences, numeric_environment
+from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.models import mlp_sac, native_steps
 from rl_training.models.crew import shared_map
 from rl_training.models.flat_mlp import FlatMLP
@@ -27,6 +30,7 @@ from rl_training.models.mlp_sac import MLPSACModel
 from rl_training.models.native_net import NativeNet, passes_on, passes_threads
 from rl_training.models.stacked_net import StackedNet
 from rl_training.runtime.torch_settings import torch_settings
+from small_runs import ALGORITHMS, difference, small_config, train
 
 BUILT = [kind for kind in ("avx512", "avx2") if native.load(kind) is not None]
 RUNS_HERE = {"avx512": ["avx512", "avx2"], "avx2": ["avx2"]}.get(native.kind_of_processor(), [])
@@ -394,6 +398,23 @@ def test_a_process_can_do_without_and_says_what_it_computed_with(tmp_path):
         subprocess.run([sys.executable, "-c", TRAIN, str(folder)], check=True, env=environment, timeout=120)
         (metadata,) = folder.rglob("metadata.json")
         assert json.loads(metadata.read_text())["passes"] == expected
+
+
+@needs_passes
+@pytest.mark.parametrize("algo", [name for name in ALGORITHMS if get_algorithm_spec(name).config.by_passes])
+def test_a_run_is_the_same_with_any_number_of_threads(algo, tmp_path):
+    runs = [train(small_config(algo, tmp_path / str(threads), num_threads=threads)) for threads in (1, 2)]
+    one, other = (load_checkpoint(run.checkpoint_path) for run in runs)
+    assert difference(one.algorithm_state, other.algorithm_state) is None
+    assert difference(one.buffer_state, other.buffer_state) is None
+
+
+def test_the_doctor_says_whether_passes_are_compiled(capsys, monkeypatch):
+    assert main(["doctor"]) == 0
+    assert ("compiled for" if native.library() else "not compiled") in capsys.readouterr().out
+    monkeypatch.setattr(native, "library", lambda: None)
+    assert main(["doctor"]) == 0
+    assert "install again with a C compiler" in capsys.readouterr().out
 
 
 def test_other_passes_are_a_difference_that_a_resume_tells_of():

@@ -122,8 +122,11 @@ class Mortal(Counting):
         self.folder, self.deaths = Path(folder), deaths
 
     def step(self, action: Any) -> Step:
-        if len(list(self.folder.iterdir())) < self.deaths:
-            (self.folder / str(os.getpid())).touch()
+        for grave in range(len(list(self.folder.iterdir())), self.deaths):
+            try:
+                (self.folder / str(grave)).touch(exist_ok=False)
+            except FileExistsError:  # another worker's, at the same moment
+                continue
             os._exit(1)
         return super().step(action)
 

@@ -38,7 +38,7 @@ file has another name, which nobody reads. Checkpoints lost or runs that differ:
 ## The same settings give the same bytes
 Whatever the process, its hash seed and folder, the backend (`local_sync` or `local_async`), the progress bar, and how often one
 evaluates, logs and saves: `tests/contracts/test_exact_resume.py`, `tests/faults/test_determinism.py`. It cannot hold across another number of
-torch threads, another processor, or another version of torch, numpy, gymnasium or MuJoCo. Metadata record them, and a resume says which
+torch threads, another processor, compiled passes or none, or another version of torch, numpy, gymnasium or MuJoCo. Metadata record them, and a resume says which
 differ ([exact resume](explanation/exact-resume.md)).
 
 ## Storage faults are told, and the last good checkpoint stays

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -44,30 +43,25 @@ within the repeat: the machine is shared, so rates wander and ratios do so less.
 CLOCKS = """ Rows marked *cpu* are timed by the processor time of each program, because other work
 ran beside them on the two cores (and took its share of the caches); the others by the clock on the wall."""
 
-NOT_REACHED = """
-## What was not reached, and why
+BOUNDS = """
+## How near the limit
 
-All rows ran on one processor with AVX-512 (a 256×256×256 product takes 0.33 ms on one thread, 100 GFLOP/s). *sgemm bound* is measured in the same run as the
-rest, by whichever of MKL and OpenBLAS is faster there; it wanders as the machine does. It is a yardstick, not a law: large products of SAC, TD3, DDPG, CQL and RLPD are oneDNN's, which can be faster than both.
+Two yardsticks. *sgemm bound*, in the table above, is the row's matrix products alone, in the same run as the rest, by whichever of MKL and OpenBLAS is faster there; ours can be faster,
+because [they are our own](decisions/0010-passes-in-c.md). The other no program can pass: a loop of nothing but fused multiply-adds makes {one} GFLOP/s on one core of this processor
+and {two} on both at once (`peak.py`). Below is what share of that the products of a row's work take up, at the speed the project asked for and at ours. What else there is, environment, acting, batches, activations,
+losses, Adam and Python, has to fit into the rest; a number near 100 cannot be had by making the same products.
 
-- **SAC, TD3, DDPG, one thread**: products alone make SAC {sac_1t}, TD3 {td3_1t} and DDPG {ddpg_1t} times SB3's speed, and SAC on HalfCheetah {sac_halfcheetah_1t} times. So 1.8 times would want {sac_1t_wanted}, {td3_1t_wanted}, {ddpg_1t_wanted} and {sac_halfcheetah_1t_wanted} % of the bound, with environment, acting, batches,
-  activations, losses and Adam in what is left; the table says where we are. Products take {sac_products}, {td3_products} and {ddpg_products} % of [a step](#parts-of-a-step). [What was tried](decisions/0007-products-by-openblas.md).
-  SBX compiles the whole update with XLA, and runs at our speed within a few percent: a little ahead on Pendulum, level on HalfCheetah.
-- **SAC, two threads**: the bound is {sac_2t} times SB3 and {sac_halfcheetah_2t} times on HalfCheetah; 2.2 times would want {sac_2t_wanted} and {sac_halfcheetah_2t_wanted} % of it. A second thread shortens the large products; what is between them, and the environment, stays as it is. Handing whole passes to threads of our own
-  was [slower](decisions/0008-threads-that-take-whole-parts.md). Ours is ahead of SBX in the median and behind in some repeats.
-  Two threads have two speeds on this host, whichever program they are of: on HalfCheetah ours made {ours_2t_range} steps a second within one row, SB3 {sb3_2t_range}. [Neither binding threads to cores nor letting them wait without sleep](decisions/0007-products-by-openblas.md) changes that.
-- **CQL with two threads**: the products alone are {cql_2t} times d3rlpy, so that twice its speed would want {cql_2t_wanted} % of them: it cannot be had by making the same products.
-- **RLPD, one thread**: the products alone are {rlpd_1t} times as fast as the loop over separate networks; 1.5 times would want {rlpd_1t_wanted} % of that bound. What is not a product (layer norm, Adam over ten critics, their targets) takes {rlpd_besides} % of [ours](#parts-of-a-step).
-- **PETS**: products alone are {pets_plan_1t} times as fast as mbrl-lib on one thread and {pets_plan_2t} times on two; 2.5 times would want {pets_plan_1t_wanted} and {pets_plan_2t_wanted} % of them. mbrl-lib's own time moved between {mbrl_2t_range} ms on two threads, and with it the ratio: it is there in the median, with a bound that has room for it.
-- **MOPO's rollouts** with networks of 4×200 would make {mopo_bound} transitions a second if they were nothing but matrix products; with the preset's networks they make more than the 100,000 asked for.
+{table}
+
+{missed}
 """
 
 PARTS = """
 ### Parts of a step
 
 Rows of the table above, trained on one thread for longer, with timers around our own functions in every second stretch of some turns; by processor time, each moment counted for the innermost
-timed call. A product counts with its bias where the library adds both in one call; acting's own products, over one row, count as acting, but for ES, where they are the work. What a timer takes around an empty
-function is taken off; between large products it takes more. So the parts come to {least} to {most} % of what the same work took without timers, in the stretches between. Processor: {cpu}, {avx512} AVX-512, {cores} cores with a load average of {load} when it began, {date}.
+timed call. *Passes in C* are all that networks do in an update, products, biases, activations and norms; acting's own, over one row, count as acting. What a timer takes around an empty
+function is taken off; between passes it takes more. So the parts come to {least} to {most} % of what the same work took without timers, in the stretches between. Processor: {cpu}, {avx512} AVX-512, {cores} cores with a load average of {load} when it began, {date}.
 
 {tables}
 """
@@ -77,7 +71,7 @@ PROFILE = """
 ## Where the time goes
 
 A run of the first preset of each algorithm listed, sampled every millisecond of processor time: what the innermost of our functions was at. The last column is the share of the
-wall's time spent inside torch's operators, where it was measured; what numpy computes is not in it.
+wall's time spent inside torch's operators, where it was measured; what numpy and [C](decisions/0010-passes-in-c.md) compute is not in it.
 
 ![Shares of one training run by what is done](images/speed_profile.svg)
 
@@ -102,21 +96,20 @@ columns and nothing beside (a test holds it to 1.05 times that), and it is saved
 """
 
 TAIL = """
-Made by `make bench` (and `parts.py`, `profiles.py`, `scaling.py`, `memory.py` beside it); this page by `python benchmarks/speed/page.py`. Processor: {cpu}, {cores} cores. {versions}.
+Made by `make bench` (and `peak.py`, `parts.py`, `profiles.py`, `scaling.py`, `memory.py` beside it); this page by `python benchmarks/speed/page.py`. Processor: {cpu}, {cores} cores. {versions}.
 
-What makes the difference: parameters as one flat vector with one fused Adam call, all critics in that vector, gradients of the losses written down
-instead of an autograd graph, denormal numbers flushed to zero, memory kept from one update to the next, an environment loop without copies, and no number read from a tensor
+What makes the difference: networks that go all the way forwards or backwards in [one call](decisions/0010-passes-in-c.md), parameters as one flat vector, all critics in that vector,
+gradients of the losses written down instead of an autograd graph, denormal numbers flushed to zero, memory kept from one update to the next, an environment loop without copies, and no number read from a tensor
 before it is logged. [Why it is built so](decisions/0003-flat-parameter-vectors-and-explicit-backward.md).
 """
 
 
-# times the peer, of the rows that have a bound and are not reached
-ASKED = {
-    **dict.fromkeys(("sac_1t", "sac_halfcheetah_1t", "td3_1t", "ddpg_1t"), 1.8),
-    **dict.fromkeys(("sac_2t", "sac_halfcheetah_2t"), 2.2),
-    **dict.fromkeys(("pets_plan_1t", "pets_plan_2t"), 2.5),
-    "rlpd_1t": 1.5,
-    "cql_2t": 2.0,
+# what the page says of goals that were missed, beside the numbers
+REASONS = {
+    "td3": "A step of TD3 has the fewest products of the three, and the same environment, acting, batches and calls from Python beside them.",
+    "cql": "d3rlpy, too, spends its time in large products here, on both cores.",
+    "pets_plan": "mbrl-lib makes the same products, so that its distance from the vector units' peak is all there is to gain.",
+    "mopo_rollouts": "With the preset's networks, of 2×128, they make more than the 100,000 asked for.",
 }
 
 
@@ -132,28 +125,36 @@ def extra(name: str) -> dict[str, Any] | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def measure_of(name: str) -> dict[str, Any]:
-    measure: dict[str, Any] = json.loads((HERE / "results" / f"{name}.json").read_text())["measures"][0]
-    return measure
+def bounds_text(records: list[dict[str, Any]], peak: dict[str, Any]) -> str:
+    """For every goal that has products to it: what it wants of the vector units, and what ours take."""
+    rows, missed = [], []
+    for record in records:
+        if (work := peak["gflop_of_a_unit"].get(record["row"])) is None:
+            continue
+        measure, most = record["measures"][0], peak["typical"][str(record["threads"])]
 
+        def share(speed: float, measure: dict[str, Any] = measure, most: float = most, work: float = work) -> float:
+            return work * (speed if measure["higher"] else 1e3 / speed) / most
 
-def values_of(name: str, who: str) -> list[float]:
-    """What a contestant reached in each repeat of a row."""
-    values: list[float] = measure_of(name)["values"][who]
-    return values
-
-
-def span(name: str, who: str, between: str) -> str:
-    """The least and the most of a contestant's repeats."""
-    return f" {between} ".join(f"{edge(values_of(name, who)):,.0f}" for edge in (min, max))
-
-
-def room(name: str) -> float:
-    """How many times faster than the peer the matrix products alone are, as the median over the repeats."""
-    measure = measure_of(name)
-    values, peer = measure["values"], next(who for who in ("sb3", "d3rlpy", "mbrl", "separate") if who in measure["values"])
-    pairs = zip(values["sgemm"], values[peer], strict=True)
-    return statistics.median(bound / theirs if measure["higher"] else theirs / bound for bound, theirs in pairs)
+        for goal in measure["goals"]:
+            if goal["against"] == "sgemm":
+                continue
+            wanted = goal["factor"]
+            if goal["against"] is not None:
+                theirs = measure["typical"][goal["against"]]
+                wanted = theirs * wanted if measure["higher"] else theirs / wanted
+            title, threads = record["title"].partition(", 256")[0], f"{record['threads']}"
+            ours, asked = share(measure["typical"]["ours"]), wish(goal, higher=measure["higher"])
+            verdict = "✓" if goal["reached"] else "✗"
+            rows.append([title, threads, f"{work:.3g}", asked, percent(share(wanted)), percent(ours), verdict])
+            if not goal["reached"]:
+                reason = REASONS.get(record["row"], "")
+                text = f"- **{title}, {threads} thread{'s' * (threads != '1')}** ({asked}): it would want {percent(share(wanted))} of the vector units; ours take {percent(ours)}. {reason}"
+                missed.append(text.rstrip())
+    head = ["work", "threads", "GFLOP of one", "asked", "takes of the units as asked", "ours", ""]
+    said = "Not reached:\n\n" + "\n".join(missed) if missed else "Everything asked for is reached."
+    one, two = (f"{peak['typical'][cores]:.0f}" for cores in ("1", "2"))
+    return BOUNDS.format(one=one, two=two, table=table(head, rows), missed=said)
 
 
 def parts_text(record: dict[str, Any]) -> str:
@@ -177,13 +178,6 @@ def parts_text(record: dict[str, Any]) -> str:
         date=record["date"],
         tables="\n\n".join(tables),
     )
-
-
-def products_shares(record: dict[str, Any]) -> dict[str, str]:
-    """Of each row's parts, in percent: the products, and what is beside them."""
-    shares = {name: row["parts"]["matrix products"] / sum(row["parts"].values()) for name, row in record["rows"].items()}
-    products = {f"{name}_products": f"{100 * share:.0f}" for name, share in shares.items()}
-    return products | {f"{name}_besides": f"{100 - 100 * share:.0f}" for name, share in shares.items()}
 
 
 def number(value: float, digits: int) -> str:
@@ -235,17 +229,8 @@ def made() -> dict[Path, str]:
     text = HEAD.format(clocks=CLOCKS if by_processor else "") + "".join(line for record in records for line in lines_of(record))
     notes = [f"- {record['title']}: {record['note']}" for record in records if record["note"] and record["threads"] == 1]
     text += "\n" + "\n".join(notes) + "\n"
-    rooms = {name: room(name) for name in ASKED}
-    wanted = {f"{name}_wanted": f"{100 * asked / rooms[name]:.0f}" for name, asked in ASKED.items()}
-    parts = json.loads((HERE / "results" / "parts.json").read_text())
-    bounds = {name: f"{times:.1f}" for name, times in rooms.items()}
-    told = {
-        "ours_2t_range": span("sac_halfcheetah_2t", "ours", "to"),
-        "sb3_2t_range": span("sac_halfcheetah_2t", "sb3", "to"),
-        "mbrl_2t_range": span("pets_plan_2t", "mbrl", "and"),
-        "mopo_bound": f"{round(statistics.median(values_of('mopo_rollouts_1t', 'sgemm')), -3):,.0f}",
-    }
-    text += NOT_REACHED.format(**bounds, **wanted, **told, **products_shares(parts)) + parts_text(parts)
+    peak, parts = (json.loads((HERE / "results" / f"{name}.json").read_text()) for name in ("peak", "parts"))
+    text += bounds_text(records, peak) + parts_text(parts)
     files = {}
     if profile := extra("profile"):
         entries = profile["algorithms"]

@@ -26,13 +26,13 @@ from rows import ROWS
 from run import avx512, cpu_model, library_versions
 from timers import REST, Timed, Timers
 
+from rl_training import native
 from rl_training.algorithms import DDPG, RLPD, SAC, TD3, cql, deterministic, sac
 from rl_training.algorithms.optim import Adam
 from rl_training.data.mixed_source import MixedSource
 from rl_training.data.packed_rows import PackedRows
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.batched import BatchedEnvs
-from rl_training.models import blas
 from rl_training.models.flat_mlp import FlatMLP
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.collector import Collector
@@ -43,35 +43,19 @@ from rl_training.types import Collected
 
 HERE = Path(__file__).resolve().parent
 
-PRODUCTS = "matrix products"  # with the bias, where the library adds it in the same call
+PASSES = "passes in C"
+PRODUCTS = "matrix products"
 RECORDS = "log and checkpoints"
 LOSSES, OPTIMISER = "losses, targets, drawn actions", "Adam and averages"
 
-# the gradient through a layer with one output is made by broadcasting: it counts with what else a network's pass does
-SHARED = [
-    *(Timed(torch, name, PRODUCTS, whole=True) for name in ("addmm", "mm", "mv", "bmm", "baddbmm")),
-    *(Timed(np, name, PRODUCTS, whole=True) for name in ("dot", "matmul")),
-    *(Timed(Session, name, RECORDS, whole=True) for name in ("_log", "save_checkpoint")),
-]
-PASSES = (
-    "run",
-    "infer",
-    "backward",
-    "learn",
-    "input_gradient",
-    "summed_input_gradient",
-    "run_first",
-    "first_input_gradient",
-)
+SHARED = [*(Timed(Session, name, RECORDS, whole=True) for name in ("_log", "save_checkpoint"))]
 OFF_POLICY = [
     *SHARED,
-    *([Timed(blas, "_onednn", PRODUCTS, whole=True)] if blas._onednn is not None else []),
-    *(Timed(FlatMLP, name, "networks but for products") for name in PASSES),
+    *(Timed(native.library(), name, PASSES, whole=True) for name in ("forward", "backward", "regress", "inputs_back")),
+    *(Timed(FlatMLP, name, "calling them") for name in ("run", "infer", "backward", "learn", "regress", "input_gradient")),
     *(Timed(learner, "update", LOSSES) for learner in (SAC, TD3, DDPG)),
     Timed(RLPD, "update_round", LOSSES),
-    # called back by `FlatMLP.learn`
-    Timed(sac, "critic_loss_gradient", LOSSES),
-    Timed(cql, "cql_loss_gradient", LOSSES),
+    Timed(cql, "cql_loss_gradient", LOSSES),  # called back by `FlatMLP.learn`
     Timed(Adam, "step", OPTIMISER, whole=True),
     *(Timed(module, "polyak_update", OPTIMISER, whole=True) for module in (sac, cql, deterministic)),
     # with the policy's own pass, whose products over one row are not those of an update
@@ -81,6 +65,8 @@ OFF_POLICY = [
 ]
 EVOLUTION = [
     *SHARED,
+    *(Timed(torch, name, PRODUCTS, whole=True) for name in ("addmm", "mm", "mv", "bmm", "baddbmm")),
+    *(Timed(np, name, PRODUCTS, whole=True) for name in ("dot", "matmul")),
     Timed(_Share, "_act", "acting but for products"),
     *(Timed(BatchedEnvs, name, "environment", whole=True) for name in ("step", "step_some", "reset")),
     Timed(PopulationEvaluator, "_evaluate", "loop of episodes"),

@@ -7,6 +7,7 @@ machine's matrix product sets.
 from __future__ import annotations
 
 import json
+import math
 import random
 import sys
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from torch.nn import functional as F
 
 OBS, ACTION, BATCH = 3, 1, 256  # Pendulum-v1
 SIZES = {"Pendulum-v1": (3, 1), "HalfCheetah-v5": (17, 6)}
-ROLLED = 400  # rows of a rollout at a time
+ROLLED = 1_000  # rows of a rollout at a time
 
 
 def seconds_per_call(function: Callable[[], object], *, calls: int, warm_up: int = 3) -> float:
@@ -143,25 +144,37 @@ def off_policy_products(name: str) -> list[tuple[int, int, int, int]]:
     return work + learning_products(1, actor, share)
 
 
-def sgemm_bound(name: str) -> float:
-    """What the row's number would be if nothing but the matrix products took time."""
+def work_of(name: str) -> tuple[list[tuple[int, int, int, int]], float]:
+    """Matrix products, and how many of the row's units of work they are."""
     settings = ROWS[name].settings
     if ROWS[name].algo in ("sac", "td3", "ddpg", "cql"):
-        return 1 / products(off_policy_products(name))
-    if name == "pets_plan":
+        return off_policy_products(name), 1
+    if name == "pets_plan":  # a step of all particles
         rows = settings["candidates"] * settings["particles"] // settings["members"]
-        step = products(forward_products(settings["members"], [OBS + ACTION, *settings["hidden"], 2 * (OBS + 1)], rows))
-        return 1e3 * step * settings["horizon"] * settings["iterations"]
+        step = forward_products(settings["members"], [OBS + ACTION, *settings["hidden"], 2 * (OBS + 1)], rows)
+        return step, 1 / (settings["horizon"] * settings["iterations"])
     if name == "rlpd":
         hidden = settings["hidden_sizes"]
         critic, actor = [OBS + ACTION, *hidden, 1], [OBS, *hidden, 2 * ACTION]
-        work = learning_products(settings["num_critics"], critic) + forward_products(2, critic) + forward_products(1, actor)
-        return 1 / products(work)
+        return learning_products(settings["num_critics"], critic) + forward_products(2, critic) + forward_products(1, actor), 1
     if name.startswith("mopo_rollouts"):
         sizes = [OBS + ACTION, *settings["model_hidden_sizes"], 2 * (OBS + 1)]
         policy = [OBS, *settings["hidden_sizes"], 2 * ACTION]
-        return ROLLED / products(forward_products(7, sizes, ROLLED) + forward_products(1, policy, ROLLED))
-    return BATCH / products(learning_products(7, [OBS + ACTION, 200, 200, 200, 200, 2 * (OBS + 1)]))
+        return forward_products(7, sizes, ROLLED) + forward_products(1, policy, ROLLED), ROLLED
+    return learning_products(7, [OBS + ACTION, 200, 200, 200, 200, 2 * (OBS + 1)]), BATCH
+
+
+def sgemm_bound(name: str) -> float:
+    """What the row's number would be if nothing but the matrix products took time."""
+    shapes, units = work_of(name)
+    seconds = products(shapes) / units
+    return 1e3 * seconds if name == "pets_plan" else 1 / seconds
+
+
+def gflop(name: str) -> float:
+    """Billions of additions and multiplications in the matrix products of one unit of a row's work."""
+    shapes, units = work_of(name)
+    return sum(2 * math.prod(shape) for shape in shapes) / units / 1e9
 
 
 def modules_plan() -> float:

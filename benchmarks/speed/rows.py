@@ -203,13 +203,19 @@ UPDATES = (
             name=name,
             title=f"MOPO's rollouts, 7 networks {title}, 50,000 starts, 5 steps",
             contestants={"ours": "ours_parts.py", "sgemm": "plain_torch.py"},
-            measures=(Measure("rate", "transitions/s", goals=(Goal(None, 100_000),)),),
+            measures=(Measure("rate", "transitions/s", goals=(Goal(None, 100_000), Goal(None, 100_000, threads=2))),),
+            threads=threads,
             algo="mopo",
             settings={**RANDOM_DATA, "model_updates": 50, "model_patience": None, "rollout_batch_size": 50_000, **sizes},
         )
-        for name, title, sizes in (
-            ("mopo_rollouts", "4×200", {"model_hidden_sizes": [200] * 4, "hidden_sizes": [256] * 2}),
-            ("mopo_rollouts_preset", "2×128 as in mopo/pendulum", {"model_hidden_sizes": [128] * 2, "hidden_sizes": [128] * 2}),
+        for name, title, threads, sizes in (
+            ("mopo_rollouts", "4×200", (1, 2), {"model_hidden_sizes": [200] * 4, "hidden_sizes": [256] * 2}),
+            (
+                "mopo_rollouts_preset",
+                "2×128 as in mopo/pendulum",
+                (1,),
+                {"model_hidden_sizes": [128] * 2, "hidden_sizes": [128] * 2},
+            ),
         )
     ),
 )

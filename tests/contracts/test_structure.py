@@ -27,7 +27,7 @@ LAYERS = {
     "experiment": {"native", "options", "resources", "types", "errors", "_lazy"},
     "runtime": {"algorithms", "models", "native", "data", "envs", "experiment", "options", "resources", "types", "errors"},
     "api": {"runtime", "envs", "experiment", "options", "types", "errors"},
-    "cli": {"api", "runtime", "data", "envs", "experiment", "options", "resources", "types", "errors", "__init__"},
+    "cli": {"api", "runtime", "native", "data", "envs", "experiment", "options", "resources", "types", "errors", "__init__"},
 }
 
 

@@ -49,7 +49,7 @@ class TrainConfig(Options):
         "auto", "Where networks live; auto takes a GPU if there is one.", words="'auto', 'cpu', 'cuda' or 'cuda:N'"
     )
     num_envs: int = option(1, "Environments stepped side by side.", ge=1, le=10_000)
-    num_threads: int | None = option(None, "Torch's threads; none means the algorithm's own default.", ge=1, le=1_024)
+    num_threads: int | None = option(None, "Threads to compute with; none means the algorithm's own default.", ge=1, le=1_024)
     eval_episodes: int = option(5, "Episodes in each evaluation; 0 means no evaluation.", ge=0, le=1_000_000)
     log_interval: int = option(1_000, "Environment steps between two lines of metrics.", ge=1)
     checkpoint_interval: int = option(10_000, "Environment steps between two checkpoints.", ge=1)
@@ -83,7 +83,7 @@ class TrainConfig(Options):
 
     @property
     def threads(self) -> int:
-        """The number of torch threads this run uses."""
+        """The number of threads this run computes with."""
         return self.options.default_num_threads if self.num_threads is None else self.num_threads
 
     @property

@@ -2,6 +2,7 @@
 
    A number that is none stays one: comparisons with it are false. */
 
+/* as in models/mlp_sac.py, where the same mathematics stands in torch */
 #define LOG_STD_MIN -20.0f
 #define LOG_STD_MAX 2.0f
 

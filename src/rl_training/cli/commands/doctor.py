@@ -22,6 +22,7 @@ EXAMPLES = """\
   rl-training doctor
   rl-training doctor --output-dir /data/runs"""
 
+NO_PASSES = "not compiled for this machine, so that training is slower: install again with a C compiler (Linux, x86-64)"
 NEEDED = ("torch", "numpy", "gymnasium", "safetensors", "pyyaml", "pydantic", "rich")
 # extra -> the modules it brings, and what they are for
 EXTRAS = {
@@ -86,7 +87,10 @@ def _machine(problems: list[str]) -> list[tuple[str, str]]:
         import torch
 
         devices = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+        from rl_training import native
+
         rows.append(("threads", f"torch would use {torch.get_num_threads()}; a run sets its own number (num_threads)"))
+        rows.append(("passes", f"compiled for {kind}" if (kind := native.in_use()) != "none" else NO_PASSES))
         rows.append(("gpu", ", ".join(devices) or "none; networks run on the processor"))
     except Exception as error:  # noqa: BLE001 (a broken build fails in many ways, and the doctor must go on)
         problems.append(f"torch cannot be used: {error}")
