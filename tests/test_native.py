@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from rl_training.experiment.metadata import environment_differences, numeric_env
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.models import mlp_sac, native_steps
 from rl_training.models.crew import shared_map
+from rl_training.models.deterministic import blurred
 from rl_training.models.flat_mlp import FlatMLP
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
 from rl_training.models.mlp_sac import MLPSACModel
@@ -241,6 +243,17 @@ def test_squashed_samples_and_their_gradients_are_those_of_autograd(scale, width
     _assert_near(found, leaf.grad)
     by_torch = mlp_sac._squash_back(outputs, actions, spread, d_actions=d_actions, d_logprobs=d_logprobs)
     torch.testing.assert_close(found, by_torch)
+
+
+@needs_passes
+@pytest.mark.usefixtures("kind")
+@pytest.mark.parametrize("clip", [0.5, math.inf])
+def test_blurred_actions_are_those_of_torch(clip):
+    outputs, noise = torch.randn(5, 7) * 2, torch.randn(5, 7) * 3
+    outputs[0, 0] = torch.nan
+    expected = blurred(outputs.tanh(), noise.clone(), std=0.4, clip=clip)
+    found = native_steps.blur(outputs, noise, std=0.4, clip=clip)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6, equal_nan=True)
 
 
 @pytest.fixture(params=["steps in C", "torch"])

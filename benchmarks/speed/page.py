@@ -71,7 +71,7 @@ PROFILE = """
 ## Where the time goes
 
 A run of the first preset of each algorithm listed, sampled every millisecond of processor time: what the innermost of our functions was at. The last column is the share of the
-wall's time spent inside torch's operators, where it was measured; what numpy and [C](decisions/0010-passes-in-c.md) compute is not in it.
+wall's time spent inside torch's operators and our functions in [C](decisions/0010-passes-in-c.md); what numpy computes is not in it.
 
 ![Shares of one training run by what is done](images/speed_profile.svg)
 
@@ -235,7 +235,7 @@ def made() -> dict[Path, str]:
     if profile := extra("profile"):
         entries = profile["algorithms"]
         shares = [[name, *map(percent, [*e["shares"].values(), e.get("math")])] for name, e in entries.items()]
-        head = ["algorithm", *next(iter(entries.values()))["shares"], "in torch's operators"]
+        head = ["algorithm", *next(iter(entries.values()))["shares"], "in torch's operators and C"]
         text += PROFILE.format(table=table(head, shares))
         files[DOCS / "images" / "speed_profile.svg"] = bars(
             {name: entry["shares"] for name, entry in profile["algorithms"].items()}

@@ -29,7 +29,7 @@ static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t);
 int main(void) {
     vec sums[12] = {{0}}, half = {0}, quarter = {0};
     half += 0.5f, quarter += 0.25f;
-    for (int i = 0; i < 12; i++) sums[i] += i; /* alike, they would be worked out once */
+    for (int i = 0; i < 12; i++) sums[i] += (float)i; /* alike, they would be worked out once */
     const long rounds = 30000000;
     double began = now();
     for (long k = 0; k < rounds; k++) {

@@ -8,12 +8,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from rl_training import native
 from rl_training.cli import load_config
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.resources import find_packaged_asset
@@ -82,16 +84,19 @@ def train(preset: str, steps: int, callback: Callback | None = None) -> None:
 
 
 class Window(Callback):
-    """Profiles torch's operators over the last turns alone: a record of all of them would fill the memory."""
+    """Profiles torch's operators and our functions in C over the last turns alone: a record of all would fill the memory."""
 
     def __init__(self, steps: int) -> None:
         self.first, self.profiler = int(0.8 * steps), profile(activities=[ProfilerActivity.CPU])
         self.began: float | None = None
-        self.seconds = 0.0
+        self.seconds = self.in_c = 0.0
 
     def on_collect_end(self, trainer: Any, result: Any) -> None:  # noqa: ARG002
         if self.began is None and trainer.global_step >= self.first:
             self.profiler.start()
+            if (library := native.library()) is not None:
+                for name in native.CALLS:
+                    setattr(library, name, self._timed(getattr(library, name)))
             self.began = time.perf_counter()  # the profiler counts by the wall as well
 
     def on_train_end(self, trainer: Any, result: Any) -> None:  # noqa: ARG002
@@ -100,7 +105,17 @@ class Window(Callback):
             self.profiler.stop()
 
     def share(self) -> float:
-        return sum(event.self_cpu_time_total for event in self.profiler.key_averages()) / 1e6 / self.seconds
+        in_torch = sum(event.self_cpu_time_total for event in self.profiler.key_averages()) / 1e6
+        return (in_torch + self.in_c) / self.seconds
+
+    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any) -> Any:
+            began = time.perf_counter()
+            result = function(*args)
+            self.in_c += time.perf_counter() - began
+            return result
+
+        return timed
 
 
 def main() -> None:

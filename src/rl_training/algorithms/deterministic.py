@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from abc import abstractmethod
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ from rl_training.algorithms.base import Algorithm
 from rl_training.algorithms.lean_losses import bellman_targets
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.algorithms.sac import critic_loss, fill_critic_gradient
-from rl_training.models.deterministic import DeterministicActorCritic
+from rl_training.models.deterministic import DeterministicActorCritic, blurred
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics
 
@@ -67,8 +68,7 @@ class DeterministicActorAlgorithm(Algorithm):
     @torch.no_grad()
     def explore(self, obs: Tensor) -> Tensor:
         """The actor's actions with Gaussian noise, brought back into [-1, 1]."""
-        actions = self._actions(self.model, obs)
-        return actions.add(torch.randn_like(actions), alpha=self.exploration_noise).clamp_(-1.0, 1.0)
+        return self._blurred_actions(self.model, obs, std=self.exploration_noise)
 
     @abstractmethod
     def next_actions(self, next_obs: Tensor) -> Tensor:
@@ -114,6 +114,13 @@ class DeterministicActorAlgorithm(Algorithm):
     def move_targets(self) -> None:
         """Both target copies follow a little."""
         polyak_update([*self.actor_parameters, *self.critic_parameters], self.target_parameters, self.tau)
+
+    def _blurred_actions(self, networks: Any, obs: Tensor, *, std: float, clip: float = math.inf) -> Tensor:
+        if self.explicit:
+            actions: Tensor = networks.actor.infer_blurred(obs, std=std, clip=clip)
+            return actions
+        actions = networks.actor(obs)
+        return blurred(actions, torch.randn_like(actions), std=std, clip=clip)
 
     def _actions(self, networks: Any, obs: Tensor) -> Tensor:
         actions: Tensor = networks.actor.infer(obs) if self.explicit else networks.actor(obs)

@@ -39,14 +39,17 @@ class Adam:
 
     def step(self, gradients: Sequence[Tensor]) -> None:
         """Descend along `gradients`, one per parameter; like the parameters here, they are outside of autograd."""
-        for count in self.steps:
-            count.add_(1)
         if self._native and steps_serve(*gradients) and all(map(_fits, gradients, self.parameters)):
             settings = (self.learning_rate, *self.betas, self.eps, self.weight_decay)
             each = zip(self.parameters, gradients, self.exp_avg, self.exp_avg_sq, strict=True)
-            for count, tensors in zip(self.steps, each, strict=True):
-                adam(tensors, step=count.item(), settings=settings)
-        elif hasattr(torch, "_fused_adam_"):
+            for step, tensors in zip(self.steps, each, strict=True):
+                count = step.numpy()  # the same memory, and sooner read
+                count += 1
+                adam(tensors, step=float(count), settings=settings)
+            return
+        for step in self.steps:
+            step.add_(1)
+        if hasattr(torch, "_fused_adam_"):
             self._fused_step(list(gradients))
         else:
             self._plain_step(gradients)

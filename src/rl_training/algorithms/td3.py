@@ -68,9 +68,7 @@ class TD3(DeterministicActorAlgorithm):
     @torch.no_grad()
     def next_actions(self, next_obs: Tensor) -> Tensor:
         """The target actor's, blurred: similar actions should have similar values."""
-        actions = self._actions(self.target, next_obs)
-        noise = torch.randn_like(actions).mul_(self.policy_noise).clamp_(-self.noise_clip, self.noise_clip)
-        return noise.add_(actions).clamp_(-1.0, 1.0)
+        return self._blurred_actions(self.target, next_obs, std=self.policy_noise, clip=self.noise_clip)
 
 
 TD3Algorithm = TD3

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from rl_training.models import native_steps
 from rl_training.models.flat_mlp import FlatMLP, FlatTape
 
 FIRST = torch.tensor([0])  # of the critics: the one that the actor climbs
+
+
+def blurred(actions: Tensor, noise: Tensor, *, std: float, clip: float) -> Tensor:
+    """Actions with `std` times the noise, cut off at `clip`, brought back into [-1, 1]; the noise is written over."""
+    return noise.mul_(std).clamp_(-clip, clip).add_(actions).clamp_(-1.0, 1.0)
 
 
 class TanhMLP(FlatMLP):
@@ -24,6 +31,14 @@ class TanhMLP(FlatMLP):
 
     def infer(self, x: Tensor, *, members: Tensor | None = None) -> Tensor:
         return super().infer(x, members=members).tanh_()
+
+    def infer_blurred(self, x: Tensor, *, std: float, clip: float = math.inf) -> Tensor:
+        """`infer`, `blurred`."""
+        outputs = super().infer(x)
+        noise = torch.randn_like(outputs)
+        if native_steps.steps_serve(outputs, noise):
+            return native_steps.blur(outputs, noise, std=std, clip=clip)
+        return blurred(outputs.tanh_(), noise, std=std, clip=clip)
 
     def backward(self, tape: FlatTape, gradient: Tensor) -> None:
         super().backward(tape, torch.ops.aten.tanh_backward(gradient, tape.outputs))

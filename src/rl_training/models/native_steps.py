@@ -39,6 +39,13 @@ def squash_back(outputs: Tensor, actions: Tensor, spread: Tensor, *, d_actions: 
     return d_outputs
 
 
+def blur(outputs: Tensor, noise: Tensor, *, std: float, clip: float) -> Tensor:
+    """tanh(outputs) with `std` times the noise, cut off at `clip`, brought back into [-1, 1]; both of one shape."""
+    outputs, noise, actions = outputs.contiguous(), noise.contiguous(), torch.empty(outputs.shape)
+    _library().blur(outputs.data_ptr(), noise.data_ptr(), noise.numel(), std, clip, actions.data_ptr())
+    return actions
+
+
 def targets(q_values: Tensor, rewards: Tensor, dones: Tensor, *, gamma: float, entropy_term: Tensor | None) -> Tensor:
     """r + γ (1 − done) (min q − entropy term), from q_values (critics, batch)."""
     (critics, rows), q_values = q_values.shape, q_values.contiguous()

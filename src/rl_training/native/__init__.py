@@ -18,7 +18,7 @@ MOST_LAYERS = 12
 SWITCH = "RL_TRAINING_NATIVE"
 
 Passes: TypeAlias = Any
-"""The library, whose functions are those of `_CALLS`."""
+"""The library, whose functions are those of `CALLS`."""
 
 _Row = ctypes.c_void_p * MOST_LAYERS
 
@@ -38,7 +38,7 @@ class Network(ctypes.Structure):
 
 
 _POINTER, _COUNT, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
-_CALLS = {
+CALLS = {
     "tape_size": ([_POINTER, _COUNT, _COUNT], _COUNT),
     "scratch_size": ([_POINTER, _COUNT, _COUNT, _COUNT], _COUNT),
     "forward": ([_POINTER, _POINTER, _COUNT, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _POINTER, _COUNT], None),
@@ -48,6 +48,7 @@ _CALLS = {
     "follow": ([_POINTER, _POINTER, _COUNT, _NUMBER, _COUNT], None),
     "squash": ([_POINTER, _POINTER, _COUNT, _COUNT, *[_POINTER] * 3], None),
     "squash_back": ([*[_POINTER] * 5, _COUNT, _COUNT, _POINTER], None),
+    "blur": ([_POINTER, _POINTER, _COUNT, _NUMBER, _NUMBER, _POINTER], None),
     "targets": ([_POINTER, _COUNT, _POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _NUMBER, _COUNT, _POINTER], None),
     "lowest_shares": ([_POINTER, _COUNT, _COUNT, _NUMBER, _POINTER], None),
     "inputs_back": (
@@ -78,7 +79,7 @@ def load(kind: str) -> Passes | None:
         passes = ctypes.CDLL(str(path))
     except OSError:  # of another system or processor
         return None
-    for name, (arguments, result) in _CALLS.items():
+    for name, (arguments, result) in CALLS.items():
         function = getattr(passes, name)
         function.argtypes, function.restype = arguments, result
     return passes
