@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,11 +36,12 @@ class Adam:
         self.exp_avg = [torch.zeros_like(p) for p in self.parameters]
         self.exp_avg_sq = [torch.zeros_like(p) for p in self.parameters]
         self._native = steps_serve(*self.parameters) and all(p.is_contiguous() for p in self.parameters)
+        self._fitting: Sequence[Tensor] = ()
         self.steps = [torch.zeros((), dtype=torch.float32, device=p.device) for p in self.parameters]
 
     def step(self, gradients: Sequence[Tensor]) -> None:
         """Descend along `gradients`, one per parameter; like the parameters here, they are outside of autograd."""
-        if self._native and steps_serve(*gradients) and all(map(_fits, gradients, self.parameters)):
+        if self._native and self._fit(gradients):
             settings = (self.learning_rate, *self.betas, self.eps, self.weight_decay)
             each = zip(self.parameters, gradients, self.exp_avg, self.exp_avg_sq, strict=True)
             for step, tensors in zip(self.steps, each, strict=True):
@@ -53,6 +55,14 @@ class Adam:
             self._fused_step(list(gradients))
         else:
             self._plain_step(gradients)
+
+    def _fit(self, gradients: Sequence[Tensor]) -> bool:
+        """Whether C can read these gradients; most of the time they are those of the step before, and were looked at then."""
+        if len(gradients) == len(self._fitting) and all(map(operator.is_, gradients, self._fitting)):
+            return True
+        fit = steps_serve(*gradients) and all(map(_fits, gradients, self.parameters))
+        self._fitting = list(gradients) if fit else ()
+        return fit
 
     def _fused_step(self, gradients: list[Tensor]) -> None:
         torch._fused_adam_(

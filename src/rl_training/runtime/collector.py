@@ -34,7 +34,7 @@ class Collector:
     def __init__(self, pool: EnvPool, spec: EnvSpec, algorithm: Explorer, *, seed: int, device: torch.device) -> None:
         self.pool, self.spec, self.algorithm, self.device = pool, spec, algorithm, device
         self.rng = np.random.default_rng((seed, Stream.WARMUP_ACTIONS))
-        self._rng_mark = self.rng.bit_generator.state
+        self._rng_mark, self._drawn = self.rng.bit_generator.state, False
 
     @property
     def num_envs(self) -> int:
@@ -72,6 +72,7 @@ class Collector:
         return self.algorithm.explore(rows.to(self.device)).cpu().numpy()
 
     def _random_actions(self) -> np.ndarray:
+        self._drawn = True
         if self.spec.discrete:
             return self.rng.integers(self.spec.action_dim, size=self.pool.num_envs)
         return self.rng.uniform(-1, 1, size=(self.pool.num_envs, self.spec.action_dim)).astype(np.float32)
@@ -79,7 +80,8 @@ class Collector:
     def mark(self) -> None:
         """Remember where the turn began, so that `rewind` can go back there should an environment break."""
         self.pool.mark()
-        self._rng_mark = self.rng.bit_generator.state
+        if self._drawn:  # reading it takes longer than all else here, and most turns leave it as it is
+            self._rng_mark, self._drawn = self.rng.bit_generator.state, False
 
     def rewind(self) -> None:
         self.pool.rewind()
@@ -91,6 +93,7 @@ class Collector:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.pool.load_state_dict(state["envs"])
         self.rng.bit_generator.state = state["rng"]
+        self._drawn = True
 
 
 def to_batch(columns: Mapping[str, np.ndarray], device: torch.device) -> Batch:

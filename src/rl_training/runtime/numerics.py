@@ -171,7 +171,7 @@ def _clause(path: str, tensor: Tensor) -> str | None:
 
 def _read(scalars: list[Tensor]) -> list[float]:
     """Their values; from a GPU in one go, so that it is waited for once a turn."""
-    if all(scalar.device.type == "cpu" for scalar in scalars):
+    if all(scalar.is_cpu for scalar in scalars):
         return [scalar.item() for scalar in scalars]
     device = next(scalar.device for scalar in scalars if scalar.device.type != "cpu")
     stacked = torch.stack([scalar.detach().to(device, torch.float32).reshape(()) for scalar in scalars])
