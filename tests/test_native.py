@@ -249,11 +249,12 @@ def test_squashed_samples_and_their_gradients_are_those_of_autograd(scale, width
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("clip", [0.5, math.inf])
 def test_blurred_actions_are_those_of_torch(clip):
-    outputs, noise = torch.randn(5, 7) * 2, torch.randn(5, 7) * 3
-    outputs[0, 0] = torch.nan
-    expected = blurred(outputs.tanh(), noise.clone(), std=0.4, clip=clip)
-    found = native_steps.blur(outputs, noise, std=0.4, clip=clip)
+    actions, noise = torch.randn(5, 7).tanh(), torch.randn(5, 7) * 3
+    actions[0, 0] = torch.nan
+    expected = blurred(actions, noise.clone(), std=0.4, clip=clip)
+    found = native_steps.blur(actions.clone(), noise, std=0.4, clip=clip)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6, equal_nan=True)
+    assert torch.equal(native_steps.blur(actions.clone(), noise, std=0.0, clip=clip)[1:], actions[1:])
 
 
 @pytest.fixture(params=["steps in C", "torch"])

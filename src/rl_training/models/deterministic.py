@@ -34,11 +34,10 @@ class TanhMLP(FlatMLP):
 
     def infer_blurred(self, x: Tensor, *, std: float, clip: float = math.inf) -> Tensor:
         """`infer`, `blurred`."""
-        outputs = super().infer(x)
-        noise = torch.randn_like(outputs)
-        if native_steps.steps_serve(outputs, noise):
-            return native_steps.blur(outputs, noise, std=std, clip=clip)
-        return blurred(outputs.tanh_(), noise, std=std, clip=clip)
+        actions = self.infer(x)
+        noise = torch.randn_like(actions)
+        blur = native_steps.blur if native_steps.steps_serve(actions, noise) else blurred
+        return blur(actions, noise, std=std, clip=clip)
 
     def backward(self, tape: FlatTape, gradient: Tensor) -> None:
         super().backward(tape, torch.ops.aten.tanh_backward(gradient, tape.outputs))

@@ -42,10 +42,10 @@ def squash_back(outputs: Tensor, actions: Tensor, spread: Tensor, *, d_actions: 
     return d_outputs
 
 
-def blur(outputs: Tensor, noise: Tensor, *, std: float, clip: float) -> Tensor:
-    """tanh(outputs) with `std` times the noise, cut off at `clip`, brought back into [-1, 1]; both of one shape."""
-    outputs, noise, actions = outputs.contiguous(), noise.contiguous(), torch.empty(outputs.shape)
-    _library().blur(outputs.data_ptr(), noise.data_ptr(), noise.numel(), std, clip, actions.data_ptr())
+def blur(actions: Tensor, noise: Tensor, *, std: float, clip: float) -> Tensor:
+    """Actions with `std` times the noise, cut off at `clip`, brought back into [-1, 1]; both of one shape, and contiguous.
+    The actions are written over."""
+    _library().blur(actions.data_ptr(), noise.data_ptr(), noise.numel(), std, clip)
     return actions
 
 

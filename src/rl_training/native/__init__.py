@@ -48,7 +48,7 @@ CALLS = {
     "follow": ([_POINTER, _POINTER, _COUNT, _NUMBER, _COUNT], None),
     "squash": ([_POINTER, _POINTER, _COUNT, _COUNT, *[_POINTER] * 3], None),
     "squash_back": ([*[_POINTER] * 5, _COUNT, _COUNT, _POINTER], None),
-    "blur": ([_POINTER, _POINTER, _COUNT, _NUMBER, _NUMBER, _POINTER], None),
+    "blur": ([_POINTER, _POINTER, _COUNT, _NUMBER, _NUMBER], None),
     "targets": ([_POINTER, _COUNT, _POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _NUMBER, _COUNT, _POINTER], None),
     "lowest_shares": ([_POINTER, _COUNT, _COUNT, _NUMBER, _POINTER], None),
     "inputs_back": (

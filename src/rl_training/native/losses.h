@@ -43,11 +43,11 @@ EXPORT void squash_back(const float *outputs, const float *actions, const float 
         }
 }
 
-/* tanh(outputs) with noise of the given spread, cut off at `clip` on both sides, brought back into [-1, 1]. */
-EXPORT void blur(const float *outputs, const float *noise, int64_t count, double std, double clip, float *actions) {
+/* Actions with noise of the given spread, cut off at `clip` on both sides, brought back into [-1, 1]; in their place. */
+EXPORT void blur(float *actions, const float *noise, int64_t count, double std, double clip) {
     const float spread = (float)std, most_noise = (float)clip;
     OVER(i, count, vec own = within(-most_noise, spread * some(noise + i, left), most_noise);
-         put(actions + i, within(-1.0f, hyperbolic_tangent(some(outputs + i, left)) + own, 1.0f), left);)
+         put(actions + i, within(-1.0f, some(actions + i, left) + own, 1.0f), left);)
 }
 
 INLINE float lowest_of(const float *q, int64_t critics, int64_t rows, int64_t row) {
