@@ -107,7 +107,6 @@ before it is logged. [Why it is built so](decisions/0003-flat-parameter-vectors-
 # what the page says of goals that were missed, beside the numbers
 REASONS = {
     "td3": "What is beside the passes (environment, acting, batches, calls from Python) is [a fifth of a step](#parts-of-a-step).",
-    "cql": "d3rlpy, too, spends its time in large products here, on both cores.",
     "pets_plan": "mbrl-lib makes the same products, so that its distance from the vector units' peak is all there is to gain.",
     "mopo_rollouts": "With the preset's networks, of 2×128, they make more than the 100,000 asked for.",
 }
