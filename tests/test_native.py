@@ -379,7 +379,7 @@ def test_an_ensemble_is_the_same_without_the_passes_but_for_rounding(determinist
         done = model.run(inputs)
         ones = torch.ones_like(done.means)
         model.backward(done, d_means=ones, d_logvars=None if deterministic else ones)
-        return [done.means, done.logvars, model.gradient.clone(), *model.simulator()(obs, actions)]
+        return [done.means, done.logvars, model.gradient.clone(), *model.simulator().particles(obs, actions, None)]
 
     found = everything()
     monkeypatch.setattr(native, "library", lambda: None)

@@ -22,6 +22,14 @@ def bellman_targets(batch: Batch, next_q: Tensor, *, gamma: float, entropy_term:
     return target
 
 
+def squared_errors(q_values: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Of q_values (critics, batch): mean squared distances from the target (batch,), added up; and the target's mean."""
+    followed = q_values.requires_grad or target.requires_grad  # by autograd
+    if not followed and native_steps.steps_serve(q_values, target) and q_values.shape[1:] == target.shape and target.dim() == 1:
+        return native_steps.squared_errors(q_values, target)
+    return (q_values - target).square().mean(dim=-1).sum(), target.mean()
+
+
 def lowest_shares(q_values: Tensor, share: float) -> Tensor:
     """`share` where a critic is the lowest of its column (critics, batch), and 0 elsewhere; equal critics divide it between
     them, as in autograd's `amin`."""

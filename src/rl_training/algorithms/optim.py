@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_training.models.native_steps import adam, follow, steps_serve
+from rl_training.models.native_steps import AdamStep, follow, steps_serve
 from rl_training.types import State
 
 
@@ -37,17 +37,15 @@ class Adam:
         self.exp_avg_sq = [torch.zeros_like(p) for p in self.parameters]
         self._native = steps_serve(*self.parameters) and all(p.is_contiguous() for p in self.parameters)
         self._fitting: Sequence[Tensor] = ()
+        self._native_steps: list[AdamStep] = []
         self.steps = [torch.zeros((), dtype=torch.float32, device=p.device) for p in self.parameters]
 
     def step(self, gradients: Sequence[Tensor]) -> None:
         """Descend along `gradients`, one per parameter; like the parameters here, they are outside of autograd."""
         if self._native and self._fit(gradients):
             settings = (self.learning_rate, *self.betas, self.eps, self.weight_decay)
-            each = zip(self.parameters, gradients, self.exp_avg, self.exp_avg_sq, strict=True)
-            for step, tensors in zip(self.steps, each, strict=True):
-                count = step.numpy()  # the same memory, and sooner read
-                count += 1
-                adam(tensors, step=float(count), settings=settings)
+            for native_step in self._native_steps:
+                native_step(settings)
             return
         for step in self.steps:
             step.add_(1)
@@ -61,8 +59,14 @@ class Adam:
         if len(gradients) == len(self._fitting) and all(map(operator.is_, gradients, self._fitting)):
             return True
         fit = steps_serve(*gradients) and all(map(_fits, gradients, self.parameters))
-        self._fitting = list(gradients) if fit else ()
+        self._fitting, self._native_steps = (), []
+        if fit:
+            each = zip(self.parameters, gradients, self.exp_avg, self.exp_avg_sq, self.steps, strict=True)
+            self._fitting, self._native_steps = list(gradients), [AdamStep(*tensors) for tensors in each]
         return fit
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_fitting": (), "_native_steps": []}  # a copy reads addresses of its own
 
     def _fused_step(self, gradients: list[Tensor]) -> None:
         torch._fused_adam_(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,17 +12,10 @@ from rl_training.algorithms.plan_values import PlanValues
 from rl_training.models.crew import shared_map
 from rl_training.models.known_dynamics import TransitionFn
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
+from rl_training.models.simulator import Members
 
 
-class MemberModel(Protocol):
-    """Members that each predict rows of their own."""
-
-    num_members: int
-
-    def __call__(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]: ...
-
-
-class AnyEnsemble:
+class AnyEnsemble(Members):
     """A model that only has `predict_distribution`: every member predicts all rows, and those that are its own count."""
 
     def __init__(self, model: Any) -> None:
@@ -36,7 +29,7 @@ class AnyEnsemble:
         return means, logvars
 
 
-def members_of(model: MLPMOPOEnsembleModel | Any) -> MemberModel:
+def members_of(model: MLPMOPOEnsembleModel | Any) -> Members:
     """The members that predict; they do not follow later changes of ours."""
     return model.simulator() if isinstance(model, MLPMOPOEnsembleModel) else AnyEnsemble(model)
 
@@ -73,7 +66,7 @@ class ParticleReturns:
     @torch.no_grad()
     def __call__(self, plans: Tensor) -> Tensor:
         starts, candidates, horizon = plans.shape[:3]
-        luck = torch.randn(horizon, self.particles, 1, self.obs.shape[-1], device=plans.device, generator=self.generator)
+        luck = torch.randn(horizon, self.particles, self.obs.shape[-1], device=plans.device, generator=self.generator)
         orders = self._orders(horizon, plans.device)
         obs = self.obs.repeat_interleave(candidates, dim=0)
         flat = plans.flatten(0, 1)
@@ -90,18 +83,19 @@ class ParticleReturns:
 
     def _returns(self, start: Tensor, plans: Tensor, luck: Tensor, orders: Tensor | None) -> Tensor:
         """Of plans (plans, horizon, action_dim), each from its own start."""
-        obs = start.expand(self.particles, *start.shape)
-        total = torch.zeros(obs.shape[:2], device=obs.device)
+        obs, total = start, torch.zeros(self.particles, len(start), device=start.device)  # all particles begin in one place
         alive: Tensor | None = None
         gamma, discount = 1.0 if self.values is None else self.values.gamma, 1.0
         for t, actions in enumerate(plans.unbind(dim=1)):
-            if orders is not None:
+            if orders is not None and t:
                 obs, alive = obs[orders[t]], None if alive is None else alive[orders[t]]
-            next_obs, rewards = self._step(obs, actions.expand(self.particles, *actions.shape), luck[t], together=t == 0)
+            next_obs, rewards = self.members.particles(obs, actions, luck[t])
+            if self.reward_fn is not None:
+                rewards = self.reward_fn(*self._told(obs, actions), next_obs)
             total.add_(rewards if alive is None else rewards * alive, alpha=discount)
             discount *= gamma
             if self.termination_fn is not None:
-                stays = ~self.termination_fn(obs, actions.expand(self.particles, *actions.shape), next_obs)
+                stays = ~self.termination_fn(*self._told(obs, actions), next_obs)
                 alive = stays if alive is None else alive & stays
             obs = next_obs
         if self.values is not None:
@@ -109,23 +103,9 @@ class ParticleReturns:
             total.add_(ends if alive is None else ends * alive, alpha=discount)
         return total.mean(dim=0)
 
-    def _step(self, obs: Tensor, actions: Tensor, luck: Tensor, *, together: bool) -> tuple[Tensor, Tensor]:
-        """One step of all particles (particles, plans, ·); `together` says that those of a plan are all in one place."""
-        means, logvars = self._predicted(obs, actions, together=together)
-        next_obs = torch.addcmul(obs + means[..., :-1], logvars[..., :-1].mul(0.5).exp_(), luck)
-        rewards = means[..., -1] if self.reward_fn is None else self.reward_fn(obs, actions, next_obs)
-        return next_obs, rewards
-
-    def _predicted(self, obs: Tensor, actions: Tensor, *, together: bool) -> tuple[Tensor, Tensor]:
-        """Means and log-variances (particles, plans, ·), each by its particle's member."""
-        members, particles = self.members.num_members, self.particles // self.members.num_members
-        if particles == 1:
-            return self.members(obs, actions)
-        if together:  # a member's particles would all ask the same
-            means, logvars = self.members(obs[:members], actions[:members])
-            return means.repeat_interleave(particles, dim=0), logvars.repeat_interleave(particles, dim=0)
-        means, logvars = self.members(*(x.reshape(members, -1, x.shape[-1]) for x in (obs, actions)))
-        return means.reshape(*obs.shape[:2], -1), logvars.reshape(*obs.shape[:2], -1)
+    def _told(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """What may hold for all particles, (plans, ·), as known functions are told it: (particles, plans, ·)."""
+        return obs.expand(self.particles, *obs.shape[-2:]), actions.expand(self.particles, *actions.shape)
 
     def _orders(self, horizon: int, device: torch.device) -> Tensor | None:
         """For every step, which particle goes on in which place; places belong to members."""

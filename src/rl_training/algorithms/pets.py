@@ -146,9 +146,8 @@ class PETS(Algorithm):
         obs, deeds, next_obs = (transitions[name].unsqueeze(0) for name in ("obs", "actions", "next_obs"))
 
         def imagined(obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-            means, _ = members(obs, actions)
-            reached = obs + means[..., :-1]
-            rewards = means[..., -1] if self.reward_fn is None else self.reward_fn(obs, actions, reached)
+            reached, rewards = members.particles(obs, actions, None)
+            rewards = rewards if self.reward_fn is None else self.reward_fn(obs, actions, reached)
             return reached, rewards, None if self.termination_fn is None else self.termination_fn(obs, actions, reached)
 
         rewards = transitions["rewards"] if self.reward_fn is None else self.reward_fn(obs, deeds, next_obs)

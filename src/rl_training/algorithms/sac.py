@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm, detached
-from rl_training.algorithms.lean_losses import bellman_targets, lowest_shares
+from rl_training.algorithms.lean_losses import bellman_targets, lowest_shares, squared_errors
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.models.flat_mlp import FlatMLP
 from rl_training.models.mlp_sac import MLPSACModel, SACSample
@@ -20,7 +20,8 @@ from rl_training.types import Batch, EnvSpec, Metrics, State, UpdateResult
 
 def critic_loss(q_values: Tensor, target: Tensor) -> Metrics:
     """Squared error of each critic (critics, batch), averaged over the batch and summed over the critics."""
-    return {"critic_loss": (q_values - target).square().mean(dim=-1).sum(), "target_q_mean": target.mean()}
+    loss, target_mean = squared_errors(q_values, target)
+    return {"critic_loss": loss, "target_q_mean": target_mean}
 
 
 def critic_loss_gradient(q_values: Tensor, target: Tensor) -> Tensor:

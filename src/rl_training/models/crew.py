@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import partial
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 import numpy as np
@@ -79,9 +79,19 @@ def shared_map(function: Callable[[Item], Result], items: Sequence[Item], *, dev
     size = min(_crews[-1].size, len(items)) if _crews and device.type == "cpu" else 1
     if size < 2:
         return [function(item) for item in items]
-    shares = _crews[-1].do([partial(_each, function, items[i::size]) for i in range(size)])
-    return [shares[i % size][i // size] for i in range(len(items))]
+    waiting: SimpleQueue[int] = SimpleQueue()
+    for i in range(len(items)):
+        waiting.put(i)
+    results: dict[int, Result] = {}
 
+    def take_parts() -> None:
+        """Whoever is free takes the next: cores that others use as well are not equally fast."""
+        while True:
+            try:
+                i = waiting.get_nowait()
+            except Empty:
+                return
+            results[i] = function(items[i])
 
-def _each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    return [function(item) for item in items]
+    _crews[-1].do([take_parts] * size)
+    return [results[i] for i in range(len(items))]

@@ -8,16 +8,17 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import silu, softplus
+from torch.nn.functional import softplus
 
 from rl_training.models.crew import shared_map
 from rl_training.models.flat_mlp import FlatModule, FlatTape
-from rl_training.models.layout import Layer, MLPLayout, as_rows
-from rl_training.models.native_net import NativeNet, passes_serve
-from rl_training.models.products import affine
+from rl_training.models.layout import MLPLayout, as_rows
+from rl_training.models.simulator import ImaginedTransition, Simulator, disagreement, max_std
 
 BOUNDS_COEF = 0.01
 CHUNK = 1_000  # rows imagined at a time: what their hidden layers hold should stay in the cache
+
+__all__ = ["EnsemblePass", "ImaginedTransition", "MLPMOPOEnsembleModel", "Simulator", "Transition", "disagreement", "max_std"]
 
 
 class Transition(NamedTuple):
@@ -26,15 +27,6 @@ class Transition(NamedTuple):
     next_obs: Tensor  # (batch, obs_dim)
     rewards: Tensor  # (batch,)
     disagreement: Tensor  # (batch,)
-
-
-class ImaginedTransition(NamedTuple):
-    """A `Transition` with the other measure of uncertainty as well."""
-
-    next_obs: Tensor
-    rewards: Tensor
-    disagreement: Tensor
-    max_std: Tensor  # (batch,)
 
 
 class EnsemblePass(NamedTuple):
@@ -183,13 +175,16 @@ class MLPMOPOEnsembleModel(FlatModule):
     def imagine(self, obs: Tensor, actions: Tensor, *, members: Tensor | None = None) -> ImaginedTransition:
         """`sample_transition` with both measures of uncertainty."""
         start, deeds = as_rows(obs), as_rows(actions)
-        members = self.draw_members(len(start)) if members is None else members
+        if members is None:
+            members = self.draw_members(len(start))
+        elif len(members) and not 0 <= int(members.min()) <= int(members.max()) < self.num_ensembles:
+            raise IndexError(f"members from {int(members.min())} to {int(members.max())}; there are {self.num_ensembles}")
         noise = torch.randn(len(start), self.target_dim, dtype=start.dtype, device=start.device)
         everyone = Simulator(self, torch.arange(self.num_ensembles, device=start.device))
         inputs = (start, deeds, members, noise)
 
         def drawn(i: int) -> ImaginedTransition:
-            return _drawn(everyone, *(x[i : i + CHUNK] for x in inputs))
+            return everyone.drawn(*(x[i : i + CHUNK] for x in inputs))
 
         parts = shared_map(drawn, range(0, max(1, len(start)), CHUNK), device=start.device)
         columns = [torch.cat(column) for column in zip(*parts, strict=True)]
@@ -214,79 +209,10 @@ class MLPMOPOEnsembleModel(FlatModule):
         layers = [part for layer in self.layout.layers(flat[:net]) for part in (layer.weight, layer.bias)]
         return [*layers, *map(self._bound, flat[net:].view(-1, self.num_ensembles * self.target_dim))]
 
+    def logvar_bounds(self) -> tuple[Tensor, Tensor]:
+        """The soft upper and lower bounds of standardised log-variances, (members, obs_dim + 1) each, outside of autograd."""
+        upper, lower = (self._bound(self.vector(name).data).squeeze(1) for name in ("max_logvar", "min_logvar"))
+        return upper, lower
+
     def _bound(self, vector: Tensor) -> Tensor:
         return vector.view(self.num_ensembles, 1, self.target_dim)
-
-
-def _drawn(everyone: Simulator, obs: Tensor, actions: Tensor, members: Tensor, noise: Tensor) -> ImaginedTransition:
-    """A transition from each row's own member, and how unsure all of them are."""
-    means, logvars = everyone(obs, actions)
-    rows, stds = torch.arange(len(obs), device=obs.device), (0.5 * logvars).exp()
-    drawn = torch.addcmul(means[members, rows], stds[members, rows], noise)
-    return ImaginedTransition(obs + drawn[:, :-1], drawn[:, -1], disagreement(means), max_std(logvars))
-
-
-class Simulator:
-    """Means and log-variances of some members in raw units, each for rows of its own or all for the same.
-
-    The scales of inputs and targets stand in the weights, so that a step is nothing but the network. The inputs' means
-    do not: taken off a bias they would cost precision where a column is far from zero.
-    """
-
-    @torch.no_grad()
-    def __init__(self, model: MLPMOPOEnsembleModel, members: Tensor) -> None:
-        self.num_members, self.obs_dim = len(members), model.obs_dim
-        self.activation = model.layout.activation
-        self.input_mean = model.input_mean.clone()
-        layers = model.layout.select(model.layers("net"), members)
-        first = layers[0]
-        layers[0] = Layer(first.weight / model.input_scale.unsqueeze(-1), first.bias, None, None)
-        self.deterministic = model.deterministic
-        stretch, lift = model.target_scale, model.target_mean
-        if not self.deterministic:
-            # the soft bounds move along with the log-variance, so that its shift can stand in the bias
-            shift = 2 * model.target_scale.log()
-            stretch, lift = torch.cat([stretch, torch.ones_like(stretch)]), torch.cat([lift, shift])
-            self.upper, self.lower = (
-                (model._bound(model.vector(name).data)[members] + shift).mT for name in ("max_logvar", "min_logvar")
-            )
-        last = layers[-1]
-        layers[-1] = Layer(last.weight * stretch, last.bias * stretch + lift, None, None)
-        self.native = NativeNet(model.layout, layers) if passes_serve(model.layout, layers[0].weight) else None
-        self.hidden = layers[:-1]
-        # transposed: BLAS is slow at products with few columns
-        self.weight, self.bias = (part.mT.contiguous() for part in layers[-1][:2])
-
-    def __call__(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """For obs and actions of shape (members, rows, ·), or (rows, ·) for all: means and log-variances (members, rows,
-        obs_dim + 1). Whoever calls it is outside of autograd."""
-        h = torch.cat([obs, actions], dim=-1).sub_(self.input_mean)
-        if self.native is not None and self.native.serves(h):
-            outputs = self.native.infer(h).mT.contiguous()
-        else:
-            h = h if h.dim() == 3 else h.expand(self.num_members, *h.shape)
-            for layer in self.hidden:
-                h = _activate_in_place(affine(h, layer.weight, layer.bias), self.activation)
-            outputs = torch.baddbmm(self.bias, self.weight, h.mT)
-        if self.deterministic:
-            return outputs.mT, torch.full_like(outputs.mT, -torch.inf)
-        means, raw = outputs.chunk(2, dim=1)
-        logvars: Tensor = self.lower + softplus(self.upper - softplus(self.upper - raw) - self.lower)
-        return means.mT, logvars.mT
-
-
-def disagreement(means: Tensor) -> Tensor:
-    """How far the members' means (members, batch, dims) lie apart: the norm of their standard deviation, per row."""
-    # plain sums: std and vector_norm go through such a short axis several times slower
-    return (means - means.mean(dim=0)).square().sum(dim=-1).mean(dim=0).sqrt()
-
-
-def max_std(logvars: Tensor) -> Tensor:
-    """The largest norm of any member's standard deviation, per row: MOPO's penalty."""
-    return logvars.exp().sum(dim=-1).amax(dim=0).sqrt()
-
-
-def _activate_in_place(x: Tensor, activation: str) -> Tensor:
-    if activation == "silu":
-        return silu(x, inplace=True)
-    return x.tanh_() if activation == "tanh" else x.relu_()

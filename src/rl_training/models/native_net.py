@@ -79,7 +79,7 @@ class NativeNet:
             for i, layer in enumerate(each):
                 for name, part in zip(("weights", "biases", "gains", "shifts"), layer, strict=True):
                     getattr(network, prefix + name)[i] = None if part is None else part.data_ptr()
-        self._at = ctypes.addressof(network)
+        self.address = ctypes.addressof(network)
         self._width = torch.Size([layout.sizes[0]])
         self._room: dict[tuple[int, int, int], tuple[int, int]] = {}
 
@@ -106,7 +106,7 @@ class NativeNet:
         gradient, threads = _floats(gradient, count * rows * self.layout.sizes[-1]), passes_threads()
         memory = torch.empty(self._sizes(count, rows, threads)[1])
         self._passes.backward(
-            self._at, _address(tape.members), count, tape.inputs.data_ptr(), _apart(tape.inputs), rows,
+            self.address, _address(tape.members), count, tape.inputs.data_ptr(), _apart(tape.inputs), rows,
             tape.kept.data_ptr(), gradient.data_ptr(), memory.data_ptr(), threads,
         )  # fmt: skip
 
@@ -118,7 +118,7 @@ class NativeNet:
         outputs, errors = self._empty(self.members, rows, self.layout.sizes[-1]), torch.empty(self.members * target.numel())
         memory = torch.empty(scratch + tape * max(self.members, threads) // self.members)
         self._passes.regress(
-            self._at, self.members, x.data_ptr(), rows, target.data_ptr(), outputs.data_ptr(), errors.data_ptr(),
+            self.address, self.members, x.data_ptr(), rows, target.data_ptr(), outputs.data_ptr(), errors.data_ptr(),
             memory.data_ptr(), threads,
         )  # fmt: skip
         return outputs
@@ -134,7 +134,7 @@ class NativeNet:
         d_inputs = torch.empty(rows, width) if summed else self._empty(count, rows, width)
         memory = torch.empty(self._sizes(count, rows, threads)[1])
         self._passes.inputs_back(
-            self._at, _address(tape.members), count, rows, tape.kept.data_ptr(), gradient.data_ptr(), start, summed,
+            self.address, _address(tape.members), count, rows, tape.kept.data_ptr(), gradient.data_ptr(), start, summed,
             d_inputs.data_ptr(), memory.data_ptr(), threads,
         )  # fmt: skip
         return d_inputs
@@ -145,7 +145,7 @@ class NativeNet:
         kept = torch.empty(tape) if keeps else None
         outputs, memory = self._empty(count, rows, self.layout.sizes[-1]), torch.empty(scratch)
         self._passes.forward(
-            self._at, _address(members), count, x.data_ptr(), _apart(x), rows, _address(kept), outputs.data_ptr(),
+            self.address, _address(members), count, x.data_ptr(), _apart(x), rows, _address(kept), outputs.data_ptr(),
             memory.data_ptr(), threads,
         )  # fmt: skip
         return outputs, kept
@@ -156,12 +156,16 @@ class NativeNet:
     def _count(self, members: Tensor | None) -> int:
         return self.members if members is None else len(members)
 
+    def scratch(self, rows: int, threads: int) -> int:
+        """Floats of memory that a pass of all members over so many rows wants for itself."""
+        return self._sizes(self.members, rows, threads)[1]
+
     def _sizes(self, members: int, rows: int, threads: int) -> tuple[int, int]:
         """Floats of a tape, and of the memory that a pass wants meanwhile."""
         key = (members, rows, threads)
         if (known := self._room.get(key)) is None:
-            scratch = self._passes.scratch_size(self._at, members, rows, threads)
-            known = self._room[key] = (self._passes.tape_size(self._at, members, rows), scratch)
+            scratch = self._passes.scratch_size(self.address, members, rows, threads)
+            known = self._room[key] = (self._passes.tape_size(self.address, members, rows), scratch)
         return known
 
 

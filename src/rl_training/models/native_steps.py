@@ -6,8 +6,6 @@ Everything is outside of autograd.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -59,6 +57,14 @@ def targets(q_values: Tensor, rewards: Tensor, dones: Tensor, *, gamma: float, e
     return found
 
 
+def squared_errors(q_values: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Of q_values (critics, batch): mean squared distances from the target (batch,), added up; and the target's mean."""
+    q_values, target, found = q_values.contiguous(), target.contiguous(), torch.empty(2)
+    _library().squared_errors(q_values.data_ptr(), len(q_values), target.data_ptr(), q_values.shape[1], found.data_ptr())
+    loss, mean = found.unbind()
+    return loss, mean
+
+
 def lowest_shares(q_values: Tensor, share: float) -> Tensor:
     """`share` for the lowest of each column of q_values (critics, batch), divided between equal ones; 0 for the others."""
     q_values = q_values.contiguous()
@@ -67,9 +73,20 @@ def lowest_shares(q_values: Tensor, share: float) -> Tensor:
     return shares
 
 
-def adam(tensors: Sequence[Tensor], *, step: float, settings: tuple[float, ...]) -> None:
-    """One step of Adam on parameters, from their gradient, and on both moments; all of one length, and contiguous."""
-    _library().adam(*(tensor.data_ptr() for tensor in tensors), tensors[0].numel(), step, *settings, passes_threads())
+class AdamStep:
+    """Steps of Adam on parameters, from their gradient, and on both moments; all of one length, and contiguous.
+
+    `count`, of one number, is how many there were. The tensors stay where they are: their addresses are read once.
+    """
+
+    def __init__(self, parameters: Tensor, gradient: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, count: Tensor) -> None:
+        self._tensors = (parameters, gradient, exp_avg, exp_avg_sq)  # as long as they are here, their memory is
+        self._addresses = tuple(tensor.data_ptr() for tensor in self._tensors)
+        self._length, self._count, self._adam = parameters.numel(), count.numpy(), _library().adam
+
+    def __call__(self, settings: tuple[float, ...]) -> None:
+        self._count += 1
+        self._adam(*self._addresses, self._length, float(self._count), *settings, passes_threads())
 
 
 def follow(source: Tensor, target: Tensor, tau: float) -> None:

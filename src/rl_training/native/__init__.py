@@ -37,6 +37,17 @@ class Network(ctypes.Structure):
     )
 
 
+class World(ctypes.Structure):
+    """As `imagined.h` has it: members of dynamics networks, what is taken off their inputs, bounds of their log-variances."""
+
+    _fields_ = (
+        ("net", ctypes.c_void_p),
+        ("obs_dim", ctypes.c_int64),
+        ("action_dim", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("input_mean", "upper", "lower")),
+    )
+
+
 _POINTER, _COUNT, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 CALLS = {
     "tape_size": ([_POINTER, _COUNT, _COUNT], _COUNT),
@@ -44,12 +55,18 @@ CALLS = {
     "forward": ([_POINTER, _POINTER, _COUNT, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _POINTER, _COUNT], None),
     "backward": ([_POINTER, _POINTER, _COUNT, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _POINTER, _COUNT], None),
     "regress": ([_POINTER, _COUNT, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _POINTER, _COUNT], None),
+    "imagine_particles": (
+        [_POINTER, _POINTER, _COUNT, _POINTER, _COUNT, _POINTER, _COUNT, _COUNT, *[_POINTER] * 3, _COUNT],
+        None,
+    ),
+    "imagine_rows": ([*[_POINTER] * 5, _COUNT, *[_POINTER] * 5, _COUNT], None),
     "adam": ([*[_POINTER] * 4, _COUNT, *[_NUMBER] * 6, _COUNT], None),
     "follow": ([_POINTER, _POINTER, _COUNT, _NUMBER, _COUNT], None),
     "squash": ([_POINTER, _POINTER, _COUNT, _COUNT, *[_POINTER] * 3], None),
     "squash_back": ([*[_POINTER] * 5, _COUNT, _COUNT, _POINTER], None),
     "blur": ([_POINTER, _POINTER, _COUNT, _NUMBER, _NUMBER], None),
     "targets": ([_POINTER, _COUNT, _POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _NUMBER, _COUNT, _POINTER], None),
+    "squared_errors": ([_POINTER, _COUNT, _POINTER, _COUNT, _POINTER], None),
     "lowest_shares": ([_POINTER, _COUNT, _COUNT, _NUMBER, _POINTER], None),
     "inputs_back": (
         [_POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _COUNT],

@@ -68,6 +68,15 @@ EXPORT void targets(const float *q, int64_t critics, const float *rewards, const
     }
 }
 
+/* The squared errors of critics (critics, rows), their means over the rows added up, and the mean of the target; in `to`. */
+EXPORT void squared_errors(const float *q, int64_t critics, const float *target, int64_t rows, float *to) {
+    vec sum = {0}, errors = {0};
+    OVER(r, rows, sum += some(target + r, left);)
+    for (int64_t c = 0; c < critics; c++)
+        OVER(r, rows, vec off = some(q + c * rows + r, left) - some(target + r, left); errors += off * off;)
+    to[0] = sum_of(errors) / (float)rows, to[1] = sum_of(sum) / (float)rows;
+}
+
 /* `share` for the lowest critic of each row and 0 for the others; equal ones divide it between them. */
 EXPORT void lowest_shares(const float *q, int64_t critics, int64_t rows, double share, float *to) {
     for (int64_t r = 0; r < rows; r++) {

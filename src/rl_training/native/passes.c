@@ -123,21 +123,17 @@ static void forward_part(const void *about, int64_t part, int thread) {
         if (!hidden) {
             float *to = p->outputs + (member * p->rows + from) * out;
             if (out == 1) column_rows(x, in, end - from, weight.at, in, *bias, to);
-            for (int64_t r = 0; out > 1 && r < end - from; r += ROWS)
-                few_rows(x + r * in, in, least(ROWS, end - from - r), weight, in, out, bias, to + r * out, out);
+            else rows_times(x, in, end - from, weight, in, out, bias, to, out);
             return;
         }
         Kept kept = kept_of(net, tape, tape_member, l, tape_rows);
         float *output = kept.output + first * out, *before = kept.before ? kept.before + first * out : output;
         float *product = kept.product ? kept.product + first * out : before;
-        for (int64_t r = 0; r < end - from; r += ROWS) {
-            int64_t some_rows = least(ROWS, end - from - r);
-            few_rows(x + r * in, in, some_rows, weight, in, out, bias, product + r * out, out);
-            for (int64_t i = r; net->norm && i < r + some_rows; i++)
-                norm_row(product + i * out, out, net->gains[l] + number * out, net->shifts[l] + number * out,
-                         kept.mean + first + i, kept.rstd + first + i, before + i * out);
-            activate(net->activation, before + r * out, some_rows * out, output + r * out);
-        }
+        rows_times(x, in, end - from, weight, in, out, bias, product, out);
+        for (int64_t i = 0; net->norm && i < end - from; i++)
+            norm_row(product + i * out, out, net->gains[l] + number * out, net->shifts[l] + number * out, kept.mean + first + i,
+                     kept.rstd + first + i, before + i * out);
+        activate(net->activation, before, (end - from) * out, output);
         x = output;
     }
 }
@@ -178,11 +174,8 @@ static void backward_part(const void *about, int64_t part, int thread) {
         Right turned = {NULL, 0, p->packed + member * p->packed_apart + packed_layers(net, l)};
         Kept kept = kept_of(net, p->tape, member, l - 1, p->rows);
         float *at = at_product(p, member, l - 1), *above = above_norm(p, member, l - 1);
-        for (int64_t r = from; r < end; r += ROWS) {
-            int64_t some_rows = least(ROWS, end - r);
-            few_rows(gradient + r * out, out, some_rows, turned, out, in, NULL, above + r * in, in);
-            hidden_back(net, number, l - 1, &kept, p->first + r, some_rows, above + r * in, at + r * in);
-        }
+        rows_times(gradient + from * out, out, end - from, turned, out, in, NULL, above + from * in, in);
+        hidden_back(net, number, l - 1, &kept, p->first + from, end - from, above + from * in, at + from * in);
         gradient = at;
     }
 }
@@ -258,12 +251,9 @@ static void inputs_part(const void *about, int64_t part, int thread) {
             int64_t in = l ? net->sizes[l] : wanted, out = net->sizes[l + 1];
             Right turned = {NULL, 0, p->packed + member * p->packed_apart + packed_layers(net, l)};
             Kept kept = l ? kept_of(net, p->tape, member, l - 1, p->rows) : (Kept){NULL, NULL, NULL, NULL, NULL};
-            for (int64_t r = 0; r < count; r += ROWS) {
-                int64_t some_rows = least(ROWS, count - r);
-                few_rows(here + r * out, out, some_rows, turned, out, in, NULL, there + r * in, in);
-                for (int64_t i = r; l && i < r + some_rows; i++)
-                    hidden_back(net, number, l - 1, &kept, picked[i], 1, there + i * in, there + i * in);
-            }
+            rows_times(here, out, count, turned, out, in, NULL, there, in);
+            for (int64_t i = 0; l && i < count; i++)
+                hidden_back(net, number, l - 1, &kept, picked[i], 1, there + i * in, there + i * in);
             float *swap = here;
             here = there, there = swap;
         }
@@ -388,3 +378,5 @@ EXPORT void inputs_back(const Network *net, const int64_t *chosen, int64_t membe
     p.tape = tape, p.gradient = gradient, p.start = start, p.summed = summed, p.d_inputs = d_inputs;
     run_inputs_back(&p, (int)threads);
 }
+
+#include "imagined.h"

@@ -32,7 +32,7 @@ static void norm_row_back(const float *d, const float *x, int64_t n, const float
 /* The activation of n numbers. */
 static void activate(int64_t activation, const float *x, int64_t n, float *to) {
     if (activation == RELU) OVER(i, n, vec v = some(x + i, left); put(to + i, where_above_zero(v, v), left);)
-    else if (activation == SILU) OVER(i, n, vec v = some(x + i, left); put(to + i, v * sigmoid(v), left);)
+    else if (activation == SILU) OVER(i, n, vec v = some(x + i, left); put(to + i, v / one_plus_falling(v), left);)
     else OVER(i, n, put(to + i, hyperbolic_tangent(some(x + i, left)), left);)
 }
 

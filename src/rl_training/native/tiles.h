@@ -155,14 +155,17 @@ INLINE Tile with_panel(Right b, int64_t k, int64_t j, int64_t n) {
     return (Tile){.panel = b.at + j, .ldb = b.ld, .k = k, .real = real};
 }
 
-/* Up to ROWS rows of a · b + bias, for b (k, n). */
-static void few_rows(const float *a, int64_t lda, int64_t rows, Right b, int64_t k, int64_t n, const float *bias, float *c,
-                     int64_t ldc) {
+/* a · b + bias for a (rows, k) and b (k, n). A panel stays in the nearest cache for all of the rows. */
+static void rows_times(const float *a, int64_t lda, int64_t rows, Right b, int64_t k, int64_t n, const float *bias, float *c,
+                       int64_t ldc) {
     for (int64_t j = 0, width; j < n; j += width) {
         Tile t = with_panel(b, k, j, n);
         width = panel_width(j, n);
-        t.a = a, t.lda = lda, t.c = c + j, t.ldc = ldc, t.bias = bias ? bias + j : NULL;
-        tile_of_rows(rows, 0, width, &t);
+        t.lda = lda, t.ldc = ldc, t.bias = bias ? bias + j : NULL;
+        for (int64_t r = 0; r < rows; r += ROWS) {
+            t.a = a + r * lda, t.c = c + r * ldc + j;
+            tile_of_rows(least(ROWS, rows - r), 0, width, &t);
+        }
     }
 }
 
