@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
@@ -25,7 +26,7 @@ from rl_training.experiment.metadata import environment_differences, numeric_env
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.models import mlp_sac, native_steps
 from rl_training.models.crew import shared_map
-from rl_training.models.deterministic import blurred
+from rl_training.models.deterministic import DeterministicActorCritic, blurred
 from rl_training.models.flat_mlp import FlatMLP
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
 from rl_training.models.mlp_sac import MLPSACModel
@@ -318,6 +319,46 @@ def test_a_batch_in_double_precision_is_learnt_from_or_refused_but_never_misread
     except (RuntimeError, ValueError):
         return  # torch's own words about types that differ
     torch.testing.assert_close(found, expected)
+
+
+@needs_passes
+@pytest.mark.parametrize("hidden", [(), (16,), (33, 20)])
+@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize("apart", [0, 5])
+def test_an_actor_and_its_critics_in_one_call_are_what_autograd_says(kind, apart, rows, hidden):
+    torch.manual_seed(0)
+    model = DeterministicActorCritic(3, 2, hidden, num_critics=2)
+    obs, noise = torch.randn(rows, 3 + apart)[:, :3], torch.randn(rows, 2)
+    native_both = model._native(obs)
+    assert native_both is not None
+    exact, wide = copy.deepcopy(model).double(), obs.double()
+    actions = exact.actor(wide)
+    torch.testing.assert_close(native_both.judge(obs, None, std=0.0, clip=0.0).double(), exact.q_values(wide, actions).detach())
+    blurry = (actions + (0.3 * noise.double()).clamp(-0.4, 0.4)).clamp(-1, 1)
+    judged = native_both.judge(obs, noise, std=0.3, clip=0.4)
+    torch.testing.assert_close(judged.double(), exact.q_values(wide, blurry).detach(), rtol=1e-5, atol=1e-6)
+    values = exact.q_values(wide, actions)[:1]
+    expected = torch.autograd.grad(-0.7 * values.sum(), exact.actor.flat)[0]
+    torch.testing.assert_close(model.climb(obs, -0.7).double(), values.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(model.actor.gradient.double(), expected, rtol=1e-4, atol=1e-6)
+    assert not model.critics.gradient.any()
+    with passes_on(2):
+        assert torch.equal(native_both.judge(obs, noise, std=0.3, clip=0.4), judged)
+    with pytest.raises(ValueError, match="noise of shape"):
+        native_both.judge(obs, noise[:, :1], std=0.3, clip=0.4)
+
+
+@needs_passes
+def test_a_copy_of_an_actor_and_its_critics_climbs_by_itself(kind):
+    model, obs = DeterministicActorCritic(3, 2, (8,), num_critics=2), torch.randn(5, 3)
+    model.climb(obs, -1.0)
+    before = model.actor.gradient.clone()
+    other = copy.deepcopy(model)
+    other.actor.flat.data.mul_(2.0)
+    other.climb(obs, -1.0)
+    assert torch.equal(model.actor.gradient, before)
+    assert not torch.equal(other.actor.gradient, before)
+    assert model._native(obs.double()) is None  # torch's own words about such a batch, not C's
 
 
 @needs_passes

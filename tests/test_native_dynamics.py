@@ -134,7 +134,7 @@ def test_a_number_that_is_none_stays_one_and_spoils_its_own_row_alone() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(obs: tuple[int, ...], actions: tuple[int, ...], luck: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="shape|particles"):
+    with pytest.raises(ValueError, match=r"shape|particles"):
         _everyone(_model()).particles(torch.randn(obs), torch.randn(actions), torch.randn(luck))
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rl_training.algorithms.base import detached
 from rl_training.algorithms.deterministic import DeterministicActorAlgorithm, actor_loss
@@ -51,11 +50,6 @@ class DDPG(DeterministicActorAlgorithm):
         actor = self.update_actor(batch)
         self.move_targets()
         return UpdateResult(detached(critic | actor))
-
-    @torch.no_grad()
-    def next_actions(self, next_obs: Tensor) -> Tensor:
-        """The target actor's own."""
-        return self._actions(self.target, next_obs)
 
 
 DDPGAlgorithm = DDPG

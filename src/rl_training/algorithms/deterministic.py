@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from abc import abstractmethod
 from typing import Any, cast
 
 import torch
@@ -24,9 +23,9 @@ def actor_loss(q_values: Tensor) -> Metrics:
     return {"actor_loss": -q_values.mean()}
 
 
-def actor_loss_gradient(q_values: Tensor) -> Tensor:
-    """d actor_loss / d q_values."""
-    return torch.full_like(q_values, -1.0 / q_values.numel())
+def actor_loss_gradient(rows: int) -> float:
+    """d actor_loss / d q_values, which is the same for each of so many."""
+    return -1.0 / rows
 
 
 class DeterministicActorAlgorithm(Algorithm):
@@ -70,19 +69,26 @@ class DeterministicActorAlgorithm(Algorithm):
         """The actor's actions with Gaussian noise, brought back into [-1, 1]."""
         return self._blurred_actions(self.model, obs, std=self.exploration_noise)
 
-    @abstractmethod
+    @property
+    def target_blur(self) -> dict[str, float]:
+        """`std` and `clip` of the noise on what the target assumes will be done next; without them there is none."""
+        return {}
+
+    @torch.no_grad()
     def next_actions(self, next_obs: Tensor) -> Tensor:
-        """What the target assumes will be done next."""
+        """What the target assumes will be done next: what the target actor would do, blurred or not."""
+        if blur := self.target_blur:
+            return self._blurred_actions(self.target, next_obs, **blur)
+        return self._actions(self.target, next_obs)
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> Tensor:
         """r + γ (1 − done) min Q̄(s′, a′); with one critic the minimum is that critic."""
         next_obs = batch["next_obs"]
-        next_actions = self.next_actions(next_obs)
         if self.explicit:
-            next_q = self.target.critics.infer(torch.cat([next_obs, next_actions], dim=-1)).squeeze(-1)
+            next_q = self.target.own_values(next_obs, **self.target_blur)
         else:
-            next_q = self.target.q_values(next_obs, next_actions)
+            next_q = self.target.q_values(next_obs, self.next_actions(next_obs))
         return bellman_targets(batch, next_q, gamma=self.gamma)
 
     def update_critics(self, batch: Batch) -> Metrics:
@@ -100,11 +106,7 @@ class DeterministicActorAlgorithm(Algorithm):
         """One step of the actor up the first critic, which stays as it is."""
         obs = batch["obs"]
         if self.explicit:
-            actions, actor_tape = self.model.actor.run(obs)
-            q_values, critic_tape = self.model.run_first_critic(obs, actions)
-            losses = actor_loss(q_values)
-            d_actions = self.model.first_critic_action_gradient(critic_tape, actor_loss_gradient(q_values))
-            self.model.actor.backward(actor_tape, d_actions)
+            losses = actor_loss(self.model.climb(obs, actor_loss_gradient(len(obs))))
             self.actor_optimizer.step([self.model.actor.gradient])
         else:
             losses = actor_loss(self.model.q_values(obs, self.model.actor(obs))[0])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rl_training.algorithms.base import detached
 from rl_training.algorithms.deterministic import DeterministicActorAlgorithm, actor_loss
@@ -65,10 +65,10 @@ class TD3(DeterministicActorAlgorithm):
             self.move_targets()
         return UpdateResult(detached(critic) | self.actor_metrics)
 
-    @torch.no_grad()
-    def next_actions(self, next_obs: Tensor) -> Tensor:
-        """The target actor's, blurred: similar actions should have similar values."""
-        return self._blurred_actions(self.target, next_obs, std=self.policy_noise, clip=self.noise_clip)
+    @property
+    def target_blur(self) -> dict[str, float]:
+        """Similar actions should have similar values."""
+        return {"std": self.policy_noise, "clip": self.noise_clip}
 
 
 TD3Algorithm = TD3

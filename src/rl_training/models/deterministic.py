@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from rl_training.models import native_steps
 from rl_training.models.flat_mlp import FlatMLP, FlatTape
+from rl_training.models.native_actor import NativeActorCritic
 
 FIRST = torch.tensor([0])  # of the critics: the one that the actor climbs
 
@@ -53,6 +54,7 @@ class DeterministicActorCritic(nn.Module):
         self.obs_dim, self.action_dim, self.num_critics = obs_dim, action_dim, num_critics
         self.actor = TanhMLP((obs_dim, *hidden_sizes, action_dim), activation=activation)
         self.critics = FlatMLP((obs_dim + action_dim, *hidden_sizes, 1), members=num_critics, activation=activation)
+        self._both: NativeActorCritic | None = None
 
     def q_values(self, obs: Tensor, actions: Tensor) -> Tensor:
         """One row per critic: shape (num_critics, batch), or (num_critics,) for a single observation."""
@@ -60,11 +62,36 @@ class DeterministicActorCritic(nn.Module):
         q: Tensor = self.critics(x.view(-1, x.shape[-1])).squeeze(-1)
         return q.squeeze(-1) if x.dim() == 1 else q
 
-    def run_first_critic(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, FlatTape]:
-        """The first critic alone, shape (1, batch), and the tape for `first_critic_action_gradient`."""
-        outputs, tape = self.critics.run(torch.cat([obs, actions], dim=-1), members=FIRST)
-        return outputs.squeeze(-1), tape
+    @torch.no_grad()
+    def own_values(self, obs: Tensor, *, std: float | None = None, clip: float = math.inf) -> Tensor:
+        """All critics' values (critics, batch) of the actor's actions, or with `std` of those `blurred` so."""
+        if (native := self._native(obs)) is not None:
+            noise = None if std is None else torch.randn_like(torch.empty(len(obs), self.action_dim))
+            return native.judge(obs, noise, std=std or 0.0, clip=clip)
+        actions = self.actor.infer(obs) if std is None else self.actor.infer_blurred(obs, std=std, clip=clip)
+        return self.critics.infer(torch.cat([obs, actions], dim=-1)).squeeze(-1)
 
-    def first_critic_action_gradient(self, tape: FlatTape, gradient: Tensor) -> Tensor:
-        """From the gradient at the first critic's values (1, batch) to that at the actions (batch, action_dim)."""
-        return self.critics.input_gradient(tape, gradient.unsqueeze(-1), start=self.obs_dim)[0]
+    @torch.no_grad()
+    def climb(self, obs: Tensor, share: float) -> Tensor:
+        """The first critic's values (1, batch) of the actor's actions; in `actor.gradient` is that of whatever has the gradient
+        `share` at each of them. The critic stays as it is."""
+        if (native := self._native(obs)) is not None:
+            return native.climb(obs, share)
+        actions, actor_tape = self.actor.run(obs)
+        outputs, critic_tape = self.critics.run(torch.cat([obs, actions], dim=-1), members=FIRST)
+        d_actions = self.critics.input_gradient(critic_tape, torch.full_like(outputs, share), start=self.obs_dim)
+        self.actor.backward(actor_tape, d_actions[0])
+        return outputs.squeeze(-1)
+
+    def _native(self, obs: Tensor) -> NativeActorCritic | None:
+        """Both networks in C, where that can be for such observations."""
+        actor, critics = self.actor.native_net("net"), self.critics.native_net("net")
+        if actor is None or critics is None:
+            return None
+        known = self._both
+        if known is None or known.actor is not actor or known.critics is not critics:
+            known = self._both = NativeActorCritic(actor, critics)
+        return known if known.serves(obs) else None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_both": None}  # a copy has networks of its own

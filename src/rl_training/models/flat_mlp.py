@@ -58,6 +58,14 @@ class FlatModule(nn.Module):
 
     def net(self, name: str, x: Tensor) -> NativeNet | StackedNet:
         """A network as whoever is to make a pass over `x` sees it: the passes in C where they can, else torch."""
+        stacked, native = self._both_nets(name)
+        return stacked if native is None or not native.serves(x) else native
+
+    def native_net(self, name: str) -> NativeNet | None:
+        """A network for the passes in C, if there are any for it."""
+        return self._both_nets(name)[1]
+
+    def _both_nets(self, name: str) -> tuple[StackedNet, NativeNet | None]:
         flat = self._parameters["flat"]  # what `self.flat` finds after a search that takes longer than this function
         assert flat is not None
         pointer, stacked, native = self._nets.get(name, (None, None, None))
@@ -67,7 +75,7 @@ class FlatModule(nn.Module):
             stacked = StackedNet(layout, *views)
             native = NativeNet(layout, *views) if passes_serve(layout, flat) else None
             self._nets[name] = (flat.data_ptr(), stacked, native)
-        return stacked if native is None or not native.serves(x) else native
+        return stacked, native
 
     def gradient_vector(self, name: str) -> Tensor:
         start, end = self._bounds[name]

@@ -55,6 +55,9 @@ CALLS = {
     "forward": ([_POINTER, _POINTER, _COUNT, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _POINTER, _COUNT], None),
     "backward": ([_POINTER, _POINTER, _COUNT, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _POINTER, _COUNT], None),
     "regress": ([_POINTER, _COUNT, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _POINTER, _COUNT], None),
+    "desk_size": ([_POINTER, _POINTER, _COUNT, _COUNT], _COUNT),
+    "judge": ([*[_POINTER] * 3, _COUNT, _POINTER, _NUMBER, _NUMBER, _COUNT, _POINTER, _POINTER, _COUNT], None),
+    "climb": ([*[_POINTER] * 3, _COUNT, _NUMBER, _COUNT, _POINTER, _POINTER, _COUNT], None),
     "imagine_particles": (
         [_POINTER, _POINTER, _COUNT, _POINTER, _COUNT, _POINTER, _COUNT, _COUNT, *[_POINTER] * 3, _COUNT],
         None,

@@ -380,3 +380,4 @@ EXPORT void inputs_back(const Network *net, const int64_t *chosen, int64_t membe
 }
 
 #include "imagined.h"
+#include "actors.h"

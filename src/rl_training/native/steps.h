@@ -36,7 +36,7 @@ typedef struct {
     float *parameters, *mean, *square;
     const float *gradient;
     int64_t count;
-    float rate, beta1, beta2, epsilon, decay, root_correction; /* `rate` is divided by the first correction already */
+    float rate, beta1, beta2, epsilon, decay, correction; /* `rate` is divided by the first correction already */
 } AdamStep;
 
 static void adam_part(const void *about, int64_t part, int thread) {
@@ -49,14 +49,14 @@ static void adam_part(const void *about, int64_t part, int thread) {
          vec mean = some(m + i, left), square = some(v + i, left) * s->beta2 + (1.0f - s->beta2) * g * g;
          mean += (1.0f - s->beta1) * (g - mean);
          put(m + i, mean, left); put(v + i, square, left);
-         put(p + i, here - s->rate * (mean / (root(square) / s->root_correction + s->epsilon)), left);)
+         put(p + i, here - s->rate * (mean / (root(square) * s->correction + s->epsilon)), left);)
 }
 
 /* One step of Adam, the `step`th. */
 EXPORT void adam(float *parameters, const float *gradient, float *mean, float *square, int64_t count, double step, double rate,
                  double beta1, double beta2, double epsilon, double decay, int64_t threads) {
     AdamStep s = {parameters, mean, square, gradient, count, (float)(rate / (1 - pow(beta1, step))), (float)beta1, (float)beta2,
-                  (float)epsilon, (float)decay, (float)sqrt(1 - pow(beta2, step))};
+                  (float)epsilon, (float)decay, (float)(1 / sqrt(1 - pow(beta2, step)))};
     share(adam_part, &s, (count + PIECE - 1) / PIECE, (int)threads);
 }
 
