@@ -14,7 +14,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = "src/rl_training/native"
-FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=fast")
+FLAGS = ("-std=gnu11", "-O2", "-funroll-loops", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=fast")
 KINDS = {"avx512": ("-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mfma"), "avx2": ("-mavx2", "-mfma")}
 SYSTEM = ("Linux", "x86_64")
 

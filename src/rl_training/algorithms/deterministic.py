@@ -57,14 +57,12 @@ class DeterministicActorAlgorithm(Algorithm):
         self.actor_optimizer = Adam(self.actor_parameters, learning_rate=actor_learning_rate or learning_rate)
         self.critic_optimizer = Adam(self.critic_parameters, learning_rate=learning_rate)
 
-    @torch.no_grad()
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:  # noqa: ARG002 (there is no other way to act)
         return self._actions(self.model, obs)
 
     def policy_network(self, env: EnvSpec) -> PolicyNetwork | None:
         return self.model.actor.policy_network(env, squash=True) if self.explicit else None
 
-    @torch.no_grad()
     def explore(self, obs: Tensor) -> Tensor:
         """The actor's actions with Gaussian noise, brought back into [-1, 1]."""
         return self._blurred_actions(self.model, obs, std=self.exploration_noise)
@@ -74,21 +72,20 @@ class DeterministicActorAlgorithm(Algorithm):
         """`std` and `clip` of the noise on what the target assumes will be done next; without them there is none."""
         return {}
 
-    @torch.no_grad()
     def next_actions(self, next_obs: Tensor) -> Tensor:
         """What the target assumes will be done next: what the target actor would do, blurred or not."""
         if blur := self.target_blur:
             return self._blurred_actions(self.target, next_obs, **blur)
         return self._actions(self.target, next_obs)
 
-    @torch.no_grad()
     def targets(self, batch: Batch) -> Tensor:
         """r + γ (1 − done) min Q̄(s′, a′); with one critic the minimum is that critic."""
         next_obs = batch["next_obs"]
         if self.explicit:
             next_q = self.target.own_values(next_obs, **self.target_blur)
         else:
-            next_q = self.target.q_values(next_obs, self.next_actions(next_obs))
+            with torch.no_grad():
+                next_q = self.target.q_values(next_obs, self.next_actions(next_obs))
         return bellman_targets(batch, next_q, gamma=self.gamma)
 
     def update_critics(self, batch: Batch) -> Metrics:
@@ -119,11 +116,13 @@ class DeterministicActorAlgorithm(Algorithm):
 
     def _blurred_actions(self, networks: Any, obs: Tensor, *, std: float, clip: float = math.inf) -> Tensor:
         if self.explicit:
-            actions: Tensor = networks.actor.infer_blurred(obs, std=std, clip=clip)
+            actions: Tensor = networks.actor.infer_blurred(obs, std=std, clip=clip)  # explicit passes know no autograd
             return actions
-        actions = networks.actor(obs)
-        return blurred(actions, torch.randn_like(actions), std=std, clip=clip)
+        with torch.no_grad():
+            actions = networks.actor(obs)
+            return blurred(actions, torch.randn_like(actions), std=std, clip=clip)
 
     def _actions(self, networks: Any, obs: Tensor) -> Tensor:
-        actions: Tensor = networks.actor.infer(obs) if self.explicit else networks.actor(obs)
+        with torch.no_grad():
+            actions: Tensor = networks.actor.infer(obs) if self.explicit else networks.actor(obs)
         return actions

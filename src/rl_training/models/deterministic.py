@@ -62,7 +62,6 @@ class DeterministicActorCritic(nn.Module):
         q: Tensor = self.critics(x.view(-1, x.shape[-1])).squeeze(-1)
         return q.squeeze(-1) if x.dim() == 1 else q
 
-    @torch.no_grad()
     def own_values(self, obs: Tensor, *, std: float | None = None, clip: float = math.inf) -> Tensor:
         """All critics' values (critics, batch) of the actor's actions, or with `std` of those `blurred` so."""
         if (native := self._native(obs)) is not None:
@@ -71,7 +70,6 @@ class DeterministicActorCritic(nn.Module):
         actions = self.actor.infer(obs) if std is None else self.actor.infer_blurred(obs, std=std, clip=clip)
         return self.critics.infer(torch.cat([obs, actions], dim=-1)).squeeze(-1)
 
-    @torch.no_grad()
     def climb(self, obs: Tensor, share: float) -> Tensor:
         """The first critic's values (1, batch) of the actor's actions; in `actor.gradient` is that of whatever has the gradient
         `share` at each of them. The critic stays as it is."""

@@ -102,6 +102,7 @@ static void pack_part(const void *about, int64_t part, int thread) {
     const float *weight = weight_of(net, number_of(p, member), l);
     float *to = p->packed + member * p->packed_apart + packed_layers(net, l);
     (void)thread;
+    if (!p->gradient && l == net->layers - 1 && out == 1) return; /* a last layer's single column is read where it lies */
     if (!p->gradient) pack_rest(weight, out, in, out, to);
     else if (l) pack_transposed(weight, out, out, in, to);
     else if (p->d_inputs) pack_transposed(weight + p->start * out, out, out, in - p->start, to);
