@@ -33,6 +33,7 @@ from rl_training.data.mixed_source import MixedSource
 from rl_training.data.packed_rows import PackedRows
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.batched import BatchedEnvs
+from rl_training.models.deterministic import DeterministicActorCritic
 from rl_training.models.flat_mlp import FlatMLP
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.collector import Collector
@@ -43,7 +44,7 @@ from rl_training.types import Collected
 
 HERE = Path(__file__).resolve().parent
 
-PASSES = "passes in C"
+PASSES, CALLS = "passes in C", "calling them"
 PRODUCTS = "matrix products"
 RECORDS = "log and checkpoints"
 LOSSES, OPTIMISER = "losses, targets, drawn actions", "Adam and averages"
@@ -51,8 +52,12 @@ LOSSES, OPTIMISER = "losses, targets, drawn actions", "Adam and averages"
 SHARED = [*(Timed(Session, name, RECORDS, whole=True) for name in ("_log", "save_checkpoint"))]
 OFF_POLICY = [
     *SHARED,
-    *(Timed(native.library(), name, PASSES, whole=True) for name in ("forward", "backward", "regress", "inputs_back")),
-    *(Timed(FlatMLP, name, "calling them") for name in ("run", "infer", "backward", "learn", "regress", "input_gradient")),
+    *(
+        Timed(native.library(), name, PASSES, whole=True)
+        for name in ("forward", "backward", "regress", "inputs_back", "judge", "climb")
+    ),
+    *(Timed(FlatMLP, name, CALLS) for name in ("run", "infer", "backward", "learn", "regress", "input_gradient")),
+    *(Timed(DeterministicActorCritic, name, CALLS) for name in ("own_values", "climb")),
     *(Timed(learner, "update", LOSSES) for learner in (SAC, TD3, DDPG)),
     Timed(RLPD, "update_round", LOSSES),
     Timed(cql, "cql_loss_gradient", LOSSES),  # called back by `FlatMLP.learn`

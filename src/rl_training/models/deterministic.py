@@ -65,7 +65,7 @@ class DeterministicActorCritic(nn.Module):
     def own_values(self, obs: Tensor, *, std: float | None = None, clip: float = math.inf) -> Tensor:
         """All critics' values (critics, batch) of the actor's actions, or with `std` of those `blurred` so."""
         if (native := self._native(obs)) is not None:
-            noise = None if std is None else torch.randn_like(torch.empty(len(obs), self.action_dim))
+            noise = None if std is None else torch.randn_like(obs.new_empty(len(obs), self.action_dim))
             return native.judge(obs, noise, std=std or 0.0, clip=clip)
         actions = self.actor.infer(obs) if std is None else self.actor.infer_blurred(obs, std=std, clip=clip)
         return self.critics.infer(torch.cat([obs, actions], dim=-1)).squeeze(-1)

@@ -31,7 +31,7 @@ class NativeActorCritic:
                 f"noise of shape {tuple(noise.shape)} for {rows} actions of {self.actor.layout.sizes[-1]} dimensions"
             )
         values, memory = torch.empty(self.critics.members, rows), self._memory(rows, threads)
-        blur = None if noise is None else noise.contiguous()
+        blur = None if noise is None else noise.to(torch.float32).contiguous()
         self._passes.judge(
             self.actor.address, self.critics.address, obs.data_ptr(), obs.stride(0), None if blur is None else blur.data_ptr(),
             std, clip, rows, values.data_ptr(), memory.data_ptr(), threads,

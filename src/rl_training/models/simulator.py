@@ -104,7 +104,7 @@ class Simulator(Members):
         return means.mT, logvars.mT
 
     def particles(self, obs: Tensor, actions: Tensor, luck: Tensor | None) -> tuple[Tensor, Tensor]:
-        if self.native is not None and self.native.serves(obs, actions):
+        if self.native is not None and self.native.serves(obs, actions, *(() if luck is None else (luck,))):
             return self.native.particles(obs, actions, luck)
         return super().particles(obs, actions, luck)
 
