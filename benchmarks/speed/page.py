@@ -107,6 +107,8 @@ before it is logged. [Why it is built so](decisions/0003-flat-parameter-vectors-
 
 # what the page says of goals that were missed, beside the numbers
 REASONS = {
+    "td3": "Repeats lie on both sides of it, and with the machine at its fastest below it. What is beside the passes (environment, acting, batches, calls "
+    "from Python) is [a sixth of a step](#parts-of-a-step).",
     "mopo_rollouts": "No program can make these products in that time on one core. Both cores together make more than the 100,000 asked for, and with the "
     "preset's networks, of 2×128, one does.",
 }
