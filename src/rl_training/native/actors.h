@@ -40,7 +40,7 @@ EXPORT void judge(const Network *actor, const Network *critics, const float *obs
     int64_t in = actor->sizes[0], out = actor->sizes[actor->layers];
     take_rows(obs, obs_apart, rows, in, d.obs);
     forward(actor, NULL, 1, d.obs, 0, rows, NULL, d.actions, d.memory, threads);
-    OVER(i, rows * out, put(d.actions + i, hyperbolic_tangent(some(d.actions + i, left)), left);)
+    activate(TANH, d.actions, rows * out, d.actions);
     if (noise) blur(d.actions, noise, rows * out, std, clip);
     join_rows(d.obs, in, d.actions, out, rows, d.x);
     forward(critics, NULL, critics->members, d.x, 0, rows, NULL, values, d.memory, threads);
@@ -54,12 +54,11 @@ EXPORT void climb(const Network *actor, const Network *critics, const float *obs
     int64_t in = actor->sizes[0], out = actor->sizes[actor->layers], first = 0;
     take_rows(obs, obs_apart, rows, in, d.obs);
     forward(actor, NULL, 1, d.obs, 0, rows, d.actor_tape, d.actions, d.memory, threads);
-    OVER(i, rows * out, put(d.actions + i, hyperbolic_tangent(some(d.actions + i, left)), left);)
+    activate(TANH, d.actions, rows * out, d.actions);
     join_rows(d.obs, in, d.actions, out, rows, d.x);
     forward(critics, &first, 1, d.x, 0, rows, d.critic_tape, values, d.memory, threads);
     for (int64_t r = 0; r < rows; r++) d.d_values[r] = (float)share;
     inputs_back(critics, &first, 1, rows, d.critic_tape, d.d_values, in, 0, d.d_actions, d.memory, threads);
-    OVER(i, rows * out, vec a = some(d.actions + i, left);
-         put(d.d_actions + i, some(d.d_actions + i, left) * (1.0f - a * a), left);)
+    times_slope(TANH, d.actions, rows * out, d.d_actions);
     backward(actor, NULL, 1, d.obs, 0, rows, d.actor_tape, d.d_actions, d.memory, threads);
 }
