@@ -1,9 +1,12 @@
 """Replay, advantages and normalisers, with numbers worked out by hand."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 
+from rl_training import native
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.rollout import explained_variance, generalized_advantages, minibatches
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer, RunningMoments
@@ -185,3 +188,39 @@ def test_the_discounted_return_begins_anew_with_an_episode():
     normalizer(torch.ones(3, 1), torch.tensor([[0.0], [1.0], [0.0]]))
     assert normalizer.running.tolist() == [1.0]
     assert normalizer.moments.mean.item() == pytest.approx((1 + 2 + 1) / 3)
+
+
+@pytest.mark.parametrize("added", [1, 2, 3, 100, 2**20 + 7])
+def test_batches_are_the_rows_that_numpy_would_draw(added):
+    buffer = ReplayBuffer(added, obs_dim=1, action_dim=1, seed=(3, 4))
+    buffer._rows[:, 0] = torch.arange(added)
+    buffer.added = added
+    rng = np.random.default_rng((3, 4))
+    for batch_size in (1, 256, 31, 0, 256):
+        expected = rng.integers(added, size=batch_size)
+        assert buffer.sample(batch_size)["obs"].flatten().tolist() == expected.tolist()
+    assert buffer.rng.bit_generator.state == rng.bit_generator.state
+    buffer.load_state_dict(buffer.state_dict() | {"rng": np.random.default_rng(9).bit_generator.state})
+    assert buffer.sample(40)["obs"].flatten().tolist() == np.random.default_rng(9).integers(added, size=40).tolist()
+
+
+def test_a_copy_of_a_buffer_draws_by_itself():
+    buffer = ReplayBuffer(50, obs_dim=1, action_dim=1, seed=1)
+    buffer._rows[:, 0], buffer.added = torch.arange(50), 50
+    buffer.sample(8)
+    other = copy.deepcopy(buffer)
+    other._rows += 1000
+    first = buffer.sample(16)["obs"]
+    assert torch.equal(other.sample(16)["obs"], first + 1000)
+    assert not torch.equal(buffer.sample(16)["obs"], first)
+
+
+def test_without_the_compiled_passes_batches_are_the_same(monkeypatch):
+    def drawn() -> torch.Tensor:
+        buffer = ReplayBuffer(50, obs_dim=1, action_dim=1, seed=1)
+        buffer._rows[:, 0], buffer.added = torch.arange(50), 50
+        return buffer.sample(16)["obs"]
+
+    here = drawn()
+    monkeypatch.setattr(native, "library", lambda: None)
+    assert torch.equal(drawn(), here)

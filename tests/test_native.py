@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rl_training import native
 from rl_training.algorithms import SAC
-from rl_training.algorithms.lean_losses import bellman_targets, lowest_shares
+from rl_training.algorithms.lean_losses import bellman_targets, lowest_shares, mean
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.cli import main
 from rl_training.experiment.checkpoint import load_checkpoint
@@ -247,15 +247,66 @@ def test_squashed_samples_and_their_gradients_are_those_of_autograd(scale, width
 
 
 @needs_passes
-@pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("clip", [0.5, math.inf])
-def test_blurred_actions_are_those_of_torch(clip):
-    actions, noise = torch.randn(5, 7).tanh(), torch.randn(5, 7) * 3
-    actions[0, 0] = torch.nan
+def test_chosen_actions_are_squashed_and_blurred_as_by_torch(kind, clip):
+    torch.manual_seed(0)
+    actor, obs, noise = _network((3, 16, 7)), torch.randn(5, 3), torch.randn(5, 7) * 3
+    passes = NativeNet(actor.layout, actor.layers("net"))
+    obs[0, 0] = torch.nan
+    actions = passes.choose(obs)
+    torch.testing.assert_close(actions, passes.infer(obs).tanh(), rtol=1e-6, atol=1e-6, equal_nan=True)
+    assert actions[0].isnan().all()
     expected = blurred(actions, noise.clone(), std=0.4, clip=clip)
-    found = native_steps.blur(actions.clone(), noise, std=0.4, clip=clip)
+    found = passes.choose(obs, noise, std=0.4, clip=clip)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6, equal_nan=True)
-    assert torch.equal(native_steps.blur(actions.clone(), noise, std=0.0, clip=clip)[1:], actions[1:])
+    assert torch.equal(passes.choose(obs, noise, std=0.0, clip=clip)[1:], actions[1:])  # no noise leaves them as they are
+    with pytest.raises(ValueError, match="where 35 numbers belong"):
+        passes.choose(obs, noise[:, :6], std=0.4, clip=clip)
+
+
+@needs_passes
+@pytest.mark.parametrize("members", [1, 2, 3])
+@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize("apart", [0, 3])
+def test_critics_fitted_to_columns_where_they_lie_are_what_autograd_says(kind, apart, rows, members):
+    torch.manual_seed(0)
+    critics = FlatMLP((5, 20, 1), members=members, activation="relu")
+    batch, target = torch.randn(rows, 5 + apart), torch.randn(rows)
+    obs, actions = batch[:, apart : apart + 3], batch[:, apart + 3 :]
+    passes = critics.native_net("net")
+    assert passes is not None
+    assert passes.fits(obs, actions, target)
+    exact = copy.deepcopy(critics).double()
+    errors = exact(torch.cat([obs, actions], dim=-1).double()).squeeze(-1) - target.double()
+    values = passes.fit_values(obs, actions, target)
+    torch.testing.assert_close(values.double(), (errors + target.double()).detach(), rtol=1e-5, atol=1e-6)
+    expected = torch.autograd.grad(errors.square().mean(dim=-1).sum(), exact.flat)[0]
+    torch.testing.assert_close(critics.gradient.double(), expected, rtol=1e-4, atol=1e-6)
+    before = critics.gradient.clone()
+    critics.gradient.zero_()
+    with passes_on(2):
+        assert torch.equal(passes.fit_values(obs, actions, target), values)
+    assert torch.equal(critics.gradient, before)
+
+
+@needs_passes
+def test_columns_that_c_would_misread_are_not_fitted_to(kind):
+    critics = FlatMLP((5, 8, 1), members=2, activation="relu")
+    passes, obs, actions, target = critics.native_net("net"), torch.randn(6, 3), torch.randn(6, 2), torch.randn(6)
+    assert passes is not None
+    assert passes.fits(obs, actions, target)
+    for wrong in (
+        (obs[:, :2], actions, target),
+        (obs[:5], actions, target),
+        (obs.double(), actions, target),
+        (obs, actions.double(), target),
+        (obs, actions, target.double()),
+        (obs, actions, target[:5]),
+        (obs, actions, target.unsqueeze(-1)),
+        (obs.t().contiguous().t(), actions, target),
+        (obs[:0], actions[:0], target[:0]),
+    ):
+        assert not passes.fits(*wrong)
 
 
 @pytest.fixture(params=["steps in C", "torch"])
@@ -282,6 +333,18 @@ def test_the_lowest_critic_has_the_share_and_equals_divide_it():
     shares = lowest_shares(q, -2.0)
     assert shares[:, :3].tolist() == [[-2.0, -1.0, 0.0], [0.0, -1.0, -1.0], [0.0, 0.0, -1.0]]
     assert shares[:, 3].isnan().all()
+
+
+@pytest.mark.usefixtures("steps")
+def test_a_mean_is_that_of_all_numbers_and_autograd_s_where_it_follows():
+    numbers = torch.arange(-3.0, 40.0)
+    assert mean(numbers).item() == 18.0
+    assert mean(numbers[::2]).item() == 18.0  # contiguous or not
+    assert mean(torch.tensor([1.0, torch.nan])).isnan()
+    leaf = torch.ones(4, requires_grad=True)
+    mean(leaf).backward()
+    assert leaf.grad is not None
+    assert leaf.grad.tolist() == [0.25] * 4
 
 
 @needs_passes
@@ -333,19 +396,28 @@ def test_an_actor_and_its_critics_in_one_call_are_what_autograd_says(kind, apart
     assert native_both is not None
     exact, wide = copy.deepcopy(model).double(), obs.double()
     actions = exact.actor(wide)
-    torch.testing.assert_close(native_both.judge(obs, None, std=0.0, clip=0.0).double(), exact.q_values(wide, actions).detach())
+    rewards, dones = torch.randn(rows, 2).unbind(1)[0], (torch.rand(rows) < 0.5).float()
+
+    def targets(at: Tensor) -> Tensor:
+        return rewards.double() + 0.9 * (1 - dones.double()) * exact.q_values(wide, at).detach().amin(0)
+
+    settings = {"gamma": 0.9, "std": 0.3, "clip": 0.4}
+    found = native_both.targets(obs, rewards, dones, None, **settings)
+    torch.testing.assert_close(found.double(), targets(actions), rtol=1e-5, atol=1e-6)
     blurry = (actions + (0.3 * noise.double()).clamp(-0.4, 0.4)).clamp(-1, 1)
-    judged = native_both.judge(obs, noise, std=0.3, clip=0.4)
-    torch.testing.assert_close(judged.double(), exact.q_values(wide, blurry).detach(), rtol=1e-5, atol=1e-6)
+    blurred_too = native_both.targets(obs, rewards, dones, noise, **settings)
+    torch.testing.assert_close(blurred_too.double(), targets(blurry), rtol=1e-5, atol=1e-6)
     values = exact.q_values(wide, actions)[:1]
     expected = torch.autograd.grad(-0.7 * values.sum(), exact.actor.flat)[0]
     torch.testing.assert_close(model.climb(obs, -0.7).double(), values.detach(), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(model.actor.gradient.double(), expected, rtol=1e-4, atol=1e-6)
     assert not model.critics.gradient.any()
     with passes_on(2):
-        assert torch.equal(native_both.judge(obs, noise, std=0.3, clip=0.4), judged)
+        assert torch.equal(native_both.targets(obs, rewards, dones, noise, **settings), blurred_too)
     with pytest.raises(ValueError, match="noise of shape"):
-        native_both.judge(obs, noise[:, :1], std=0.3, clip=0.4)
+        native_both.targets(obs, rewards, dones, noise[:, :1], **settings)
+    assert not native_both.serves(obs, rewards, dones.double())
+    assert not native_both.serves(obs, rewards, dones[:-1])
 
 
 @needs_passes

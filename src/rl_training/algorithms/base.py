@@ -107,4 +107,4 @@ class OnPolicyAlgorithm(Algorithm):
 
 def detached(metrics: Metrics) -> Metrics:
     """Metrics leave the graph but stay tensors: reading them as floats would make a GPU wait every update."""
-    return {name: value.detach() for name, value in metrics.items()}
+    return {name: value.detach() if value.requires_grad else value for name, value in metrics.items()}

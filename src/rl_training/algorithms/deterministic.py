@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm
-from rl_training.algorithms.lean_losses import bellman_targets
+from rl_training.algorithms.lean_losses import bellman_targets, mean
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.algorithms.sac import critic_loss, fill_critic_gradient
 from rl_training.models.deterministic import DeterministicActorCritic, blurred
@@ -20,7 +20,7 @@ from rl_training.types import Batch, EnvSpec, Metrics
 
 def actor_loss(q_values: Tensor) -> Metrics:
     """Minus the mean value of the actor's actions."""
-    return {"actor_loss": -q_values.mean()}
+    return {"actor_loss": -mean(q_values)}
 
 
 def actor_loss_gradient(rows: int) -> float:
@@ -82,6 +82,9 @@ class DeterministicActorAlgorithm(Algorithm):
         """r + γ (1 − done) min Q̄(s′, a′); with one critic the minimum is that critic."""
         next_obs = batch["next_obs"]
         if self.explicit:
+            at_once: Tensor | None = self.target.targets(batch, gamma=self.gamma, **self.target_blur)
+            if at_once is not None:
+                return at_once
             next_q = self.target.own_values(next_obs, **self.target_blur)
         else:
             with torch.no_grad():

@@ -30,6 +30,13 @@ def squared_errors(q_values: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return (q_values - target).square().mean(dim=-1).sum(), target.mean()
 
 
+def mean(numbers: Tensor) -> Tensor:
+    """Their mean."""
+    if not numbers.requires_grad and native_steps.steps_serve(numbers) and numbers.numel():
+        return native_steps.mean(numbers)
+    return numbers.mean()
+
+
 def lowest_shares(q_values: Tensor, share: float) -> Tensor:
     """`share` where a critic is the lowest of its column (critics, batch), and 0 elsewhere; equal critics divide it between
     them, as in autograd's `amin`."""

@@ -31,9 +31,13 @@ def critic_loss_gradient(q_values: Tensor, target: Tensor) -> Tensor:
 
 def fill_critic_gradient(critics: FlatMLP, batch: Batch, target: Tensor, *, measures: bool = True) -> Metrics:
     """The critics' losses, if they are asked for, and in `critics.gradient` what autograd would make of them."""
-    x = torch.cat([batch["obs"], batch["actions"]], dim=-1)
-    outputs = critics.regress(x, target.unsqueeze(-1))
-    return critic_loss(outputs.squeeze(-1), target) if measures else {}
+    obs, actions = batch["obs"], batch["actions"]
+    native = critics.native_net("net")
+    if native is not None and native.fits(obs, actions, target):
+        q_values = native.fit_values(obs, actions, target)
+    else:
+        q_values = critics.regress(torch.cat([obs, actions], dim=-1), target.unsqueeze(-1)).squeeze(-1)
+    return critic_loss(q_values, target) if measures else {}
 
 
 def actor_loss(q_values: Tensor, logprobs: Tensor, alpha: float | Tensor, *, pessimistic: bool = True) -> Metrics:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from rl_training.data.mixed_source import checked_shares, interleave
 from rl_training.data.packed_rows import PackedRows
@@ -42,12 +43,11 @@ class OfflineDataset(PackedRows):
     def __len__(self) -> int:
         return len(self._view)
 
-    def draw(self, batch_size: int) -> np.ndarray:
+    def draw(self, batch_size: int) -> Tensor:
         if len(self.shares) == 1:
             return super().draw(batch_size)
         owners = interleave(self.shares, batch_size)
-        rows: np.ndarray = self._starts[owners] + self.rng.integers(self._lengths[owners])
-        return rows
+        return self.gather(self._starts[owners] + self.rng.integers(self._lengths[owners]))
 
     @cached_property
     def fingerprint(self) -> str:

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training import native
+from rl_training.data.native_draws import MOST_ROWS, NativeDraws
 from rl_training.types import Batch, State
 
 COLUMNS = ("obs", "actions", "rewards", "next_obs", "dones", "cuts")
@@ -33,6 +35,7 @@ class PackedRows(ABC):
         self._rows = torch.zeros(capacity, start)
         self._view = self._rows.numpy()  # the same memory, cheaper to write small pieces into
         self.rng = np.random.default_rng(seed)
+        self._native_draws: NativeDraws | None = None  # made for the first batch
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -48,11 +51,19 @@ class PackedRows(ABC):
 
     def sample(self, batch_size: int) -> Batch:
         """`batch_size` rows with replacement, as columns that are views of one fresh matrix."""
-        return self.columns(self._rows.index_select(0, torch.from_numpy(self.draw(batch_size))))
+        return self.columns(self.draw(batch_size))
 
-    def draw(self, batch_size: int) -> np.ndarray:
-        """The numbers of the rows of the next batch: uniform over all that are there."""
-        return self.rng.integers(len(self), size=batch_size)
+    def draw(self, batch_size: int) -> Tensor:
+        """The rows of the next batch: uniform over all that are there."""
+        if 0 < len(self) <= MOST_ROWS and native.library() is not None:
+            if self._native_draws is None:
+                self._native_draws = NativeDraws(self.rng)
+            return self._native_draws(self._rows, len(self), batch_size)
+        return self.gather(self.rng.integers(len(self), size=batch_size))
+
+    def gather(self, numbers: np.ndarray) -> Tensor:
+        """The rows with these numbers, in one fresh matrix."""
+        return self._rows.index_select(0, torch.from_numpy(numbers))
 
     def columns(self, rows: Tensor) -> Batch:
         """A matrix of rows, cut into named columns."""
@@ -64,6 +75,9 @@ class PackedRows(ABC):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.rng.bit_generator.state = state["rng"]
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_native_draws": None}  # a copy has a generator of its own
 
     def _write(self, position: int, transitions: Mapping[str, np.ndarray], start: int, end: int) -> None:
         """Rows `start` to `end` of `transitions`, each column (n, ...), from row `position` of the matrix on."""

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from rl_training.models import native_steps
 from rl_training.models.flat_mlp import FlatMLP, FlatTape
 from rl_training.models.native_actor import NativeActorCritic
+from rl_training.models.native_net import NativeNet
+from rl_training.types import Batch
 
 FIRST = torch.tensor([0])  # of the critics: the one that the actor climbs
 
@@ -18,6 +19,11 @@ FIRST = torch.tensor([0])  # of the critics: the one that the actor climbs
 def blurred(actions: Tensor, noise: Tensor, *, std: float, clip: float) -> Tensor:
     """Actions with `std` times the noise, cut off at `clip`, brought back into [-1, 1]; the noise is written over."""
     return noise.mul_(std).clamp_(-clip, clip).add_(actions).clamp_(-1.0, 1.0)
+
+
+def drawn_noise(obs: Tensor, width: int) -> Tensor:
+    """Standard normal numbers, `width` of them for each observation."""
+    return torch.randn(*obs.shape[:-1], width, dtype=obs.dtype, device=obs.device)
 
 
 class TanhMLP(FlatMLP):
@@ -31,14 +37,21 @@ class TanhMLP(FlatMLP):
         return outputs.tanh_(), tape  # in place: the tape's outputs are the squashed ones
 
     def infer(self, x: Tensor, *, members: Tensor | None = None) -> Tensor:
+        if (native := self._choosing(x)) is not None:
+            return native.choose(x)
         return super().infer(x, members=members).tanh_()
 
     def infer_blurred(self, x: Tensor, *, std: float, clip: float = math.inf) -> Tensor:
         """`infer`, `blurred`."""
-        actions = self.infer(x)
-        noise = torch.randn_like(actions)
-        blur = native_steps.blur if native_steps.steps_serve(actions, noise) else blurred
-        return blur(actions, noise, std=std, clip=clip)
+        noise = drawn_noise(x, self.layout.sizes[-1])
+        if (native := self._choosing(x)) is not None:
+            return native.choose(x, noise, std=std, clip=clip)
+        return blurred(self.infer(x), noise, std=std, clip=clip)
+
+    def _choosing(self, x: Tensor) -> NativeNet | None:
+        """The network in C, where it can answer to `x`."""
+        native = self.native_net("net")
+        return native if native is not None and x.dim() == 2 and native.serves(x) else None
 
     def backward(self, tape: FlatTape, gradient: Tensor) -> None:
         super().backward(tape, torch.ops.aten.tanh_backward(gradient, tape.outputs))
@@ -62,11 +75,17 @@ class DeterministicActorCritic(nn.Module):
         q: Tensor = self.critics(x.view(-1, x.shape[-1])).squeeze(-1)
         return q.squeeze(-1) if x.dim() == 1 else q
 
+    def targets(self, batch: Batch, *, gamma: float, std: float | None = None, clip: float = math.inf) -> Tensor | None:
+        """r + γ (1 − done) min Q(s′, a′) with a′ the actor's, or with `std` `blurred` so, in one call; None where C cannot read
+        such a batch."""
+        next_obs, rewards, dones = batch["next_obs"], batch["rewards"], batch["dones"]
+        if (native := self._native(next_obs, rewards, dones)) is None:
+            return None
+        noise = None if std is None else drawn_noise(next_obs, self.action_dim)
+        return native.targets(next_obs, rewards, dones, noise, gamma=gamma, std=std or 0.0, clip=clip)
+
     def own_values(self, obs: Tensor, *, std: float | None = None, clip: float = math.inf) -> Tensor:
         """All critics' values (critics, batch) of the actor's actions, or with `std` of those `blurred` so."""
-        if (native := self._native(obs)) is not None:
-            noise = None if std is None else torch.randn_like(obs.new_empty(len(obs), self.action_dim))
-            return native.judge(obs, noise, std=std or 0.0, clip=clip)
         actions = self.actor.infer(obs) if std is None else self.actor.infer_blurred(obs, std=std, clip=clip)
         return self.critics.infer(torch.cat([obs, actions], dim=-1)).squeeze(-1)
 
@@ -81,15 +100,15 @@ class DeterministicActorCritic(nn.Module):
         self.actor.backward(actor_tape, d_actions[0])
         return outputs.squeeze(-1)
 
-    def _native(self, obs: Tensor) -> NativeActorCritic | None:
-        """Both networks in C, where that can be for such observations."""
+    def _native(self, obs: Tensor, *numbers: Tensor) -> NativeActorCritic | None:
+        """Both networks in C, where that can be for such observations, with such columns of one number beside them."""
         actor, critics = self.actor.native_net("net"), self.critics.native_net("net")
         if actor is None or critics is None:
             return None
         known = self._both
         if known is None or known.actor is not actor or known.critics is not critics:
             known = self._both = NativeActorCritic(actor, critics)
-        return known if known.serves(obs) else None
+        return known if known.serves(obs, *numbers) else None
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_both": None}  # a copy has networks of its own

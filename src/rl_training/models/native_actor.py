@@ -1,12 +1,11 @@
-"""A deterministic actor and its critics in C (`native/actors.h`): from observations to values, and back, in a call each."""
+"""A deterministic actor and its critics in C (`native/actors.h`): targets, and the actor's way up, in a call each."""
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from rl_training import native
-from rl_training.models.native_net import NativeNet, passes_threads
+from rl_training.models.native_net import NativeNet, floats, is_column, passes_threads
 
 
 class NativeActorCritic:
@@ -18,31 +17,34 @@ class NativeActorCritic:
         self._passes, self.actor, self.critics = passes, actor, critics
         self._sizes: dict[tuple[int, int], int] = {}
 
-    def serves(self, obs: Tensor) -> bool:
-        """Whether these observations can be read here: rows of them, however far apart."""
-        right = obs.is_cpu and obs.dtype == torch.float32 and obs.dim() == 2 and obs.shape[1] == self.actor.layout.sizes[0]
-        return right and obs.shape[0] > 0 and obs.stride(1) == 1
+    def serves(self, obs: Tensor, *numbers: Tensor) -> bool:
+        """Whether these observations can be read here, with such columns of one number beside them."""
+        if not (is_column(obs) and obs.shape[1] == self.actor.layout.sizes[0]):
+            return False
+        return all(is_column(column, dim=1) and len(column) == len(obs) for column in numbers)
 
-    def judge(self, obs: Tensor, noise: Tensor | None, *, std: float, clip: float) -> Tensor:
-        """All critics' values (critics, rows) of the actor's actions or, with noise (rows, action_dim), of those `blurred`."""
+    def targets(
+        self, obs: Tensor, rewards: Tensor, dones: Tensor, noise: Tensor | None, *, gamma: float, std: float, clip: float
+    ) -> Tensor:
+        """r + γ (1 − done) min Q of the actor's actions or, with noise (rows, action_dim), of those `blurred`."""
         rows, threads = len(obs), passes_threads()
         if noise is not None and noise.shape != (rows, self.actor.layout.sizes[-1]):
             raise ValueError(
                 f"noise of shape {tuple(noise.shape)} for {rows} actions of {self.actor.layout.sizes[-1]} dimensions"
             )
-        values, memory = torch.empty(self.critics.members, rows), self._memory(rows, threads)
-        blur = None if noise is None else noise.to(torch.float32).contiguous()
-        self._passes.judge(
-            self.actor.address, self.critics.address, obs.data_ptr(), obs.stride(0), None if blur is None else blur.data_ptr(),
-            std, clip, rows, values.data_ptr(), memory.data_ptr(), threads,
+        found, memory = floats(rows), self._memory(rows, threads)
+        self._passes.foresee(
+            self.actor.address, self.critics.address, obs.data_ptr(), obs.stride(0), rewards.data_ptr(), rewards.stride(0),
+            dones.data_ptr(), dones.stride(0), None if noise is None else noise.data_ptr(), std, clip, gamma, rows,
+            found.data_ptr(), memory.data_ptr(), threads,
         )  # fmt: skip
-        return values
+        return found
 
     def climb(self, obs: Tensor, share: float) -> Tensor:
         """The first critic's values (1, rows) of the actor's actions; fills the gradient at the actor's parameters of what has
         the gradient `share` at each of them."""
         rows, threads = len(obs), passes_threads()
-        values, memory = torch.empty(1, rows), self._memory(rows, threads)
+        values, memory = floats(1, rows), self._memory(rows, threads)
         self._passes.climb(
             self.actor.address, self.critics.address, obs.data_ptr(), obs.stride(0), share, rows, values.data_ptr(),
             memory.data_ptr(), threads,
@@ -53,4 +55,4 @@ class NativeActorCritic:
         if (size := self._sizes.get((rows, threads))) is None:
             size = self._passes.desk_size(self.actor.address, self.critics.address, rows, threads)
             self._sizes[rows, threads] = size
-        return torch.empty(size)
+        return floats(size)

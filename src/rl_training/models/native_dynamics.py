@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rl_training import native
-from rl_training.models.native_net import NativeNet, passes_threads
+from rl_training.models.native_net import NativeNet, floats, passes_threads
 from rl_training.native import World
 
 
@@ -43,7 +43,7 @@ class NativeDynamics:
         if luck is not None and luck.shape != (count, self.obs_dim):
             raise ValueError(f"luck of shape {tuple(luck.shape)} for particles of {self.obs_dim} dimensions")
         luck = None if luck is None else luck.contiguous()
-        next_obs, rewards = torch.empty(count, rows, self.obs_dim), torch.empty(count, rows)
+        next_obs, rewards = floats(count, rows, self.obs_dim), floats(count, rows)
         memory, threads = self._memory(rows * asked, inputs=self._net.members), passes_threads()
         self._passes.imagine_particles(
             self._at, obs.data_ptr(), obs_apart, actions.data_ptr(), actions_apart, None if luck is None else luck.data_ptr(),
@@ -60,7 +60,7 @@ class NativeDynamics:
         chosen = chosen.to("cpu", torch.int64).contiguous()
         if chosen.shape != (rows,):
             raise ValueError(f"members of shape {tuple(chosen.shape)} for {rows} rows")
-        next_obs, numbers = torch.empty(rows, self.obs_dim), [torch.empty(rows) for _ in range(3)]
+        next_obs, numbers = floats(rows, self.obs_dim), [floats(rows) for _ in range(3)]
         memory, threads = self._memory(rows, inputs=1), passes_threads()
         self._passes.imagine_rows(
             self._at, obs.data_ptr(), actions.data_ptr(), chosen.data_ptr(), noise.data_ptr(), rows, next_obs.data_ptr(),
@@ -73,7 +73,7 @@ class NativeDynamics:
         """Room for inputs, of all members or of so many, and outputs of so many rows, and for the pass between them."""
         sizes = self._net.layout.sizes
         held = rows * (inputs * sizes[0] + self._net.members * sizes[-1])
-        return torch.empty(held + self._net.scratch(rows, passes_threads()))
+        return floats(held + self._net.scratch(rows, passes_threads()))
 
 
 def _rows_of(tensor: Tensor, shape: tuple[int, int, int]) -> tuple[Tensor, int]:

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -16,6 +17,8 @@ from rl_training.models.layout import Layer, MLPLayout
 from rl_training.native import MOST_LAYERS, Network
 
 NUMBERS = {"relu": 0, "silu": 1, "tanh": 2}  # of activations there
+
+floats = partial(torch.empty, dtype=torch.float32)  # memory as C reads it, whatever torch's default type is
 
 
 @dataclass(slots=True)
@@ -82,6 +85,7 @@ class NativeNet:
         self.address = ctypes.addressof(network)
         self._width = torch.Size([layout.sizes[0]])
         self._room: dict[tuple[int, int, int], tuple[int, int]] = {}
+        self._fit_room: dict[tuple[int, int], int] = {}
 
     def serves(self, x: Tensor) -> bool:
         """Whether a pass over `x` can go this way; C would not notice inputs of another shape."""
@@ -104,7 +108,7 @@ class NativeNet:
         """Write the gradient of whatever has `gradient` (members, rows, out) at the outputs where it belongs."""
         count, rows = self._count(tape.members), tape.inputs.shape[-2]
         gradient, threads = _floats(gradient, count * rows * self.layout.sizes[-1]), passes_threads()
-        memory = torch.empty(self._sizes(count, rows, threads)[1])
+        memory = floats(self._sizes(count, rows, threads)[1])
         self._passes.backward(
             self.address, _address(tape.members), count, tape.inputs.data_ptr(), _apart(tape.inputs), rows,
             tape.kept.data_ptr(), gradient.data_ptr(), memory.data_ptr(), threads,
@@ -115,13 +119,42 @@ class NativeNet:
         x, rows, threads = x.contiguous(), x.shape[-2], passes_threads()
         target = _floats(target, rows * self.layout.sizes[-1])
         tape, scratch = self._sizes(self.members, rows, threads)
-        outputs, errors = self._empty(self.members, rows, self.layout.sizes[-1]), torch.empty(self.members * target.numel())
-        memory = torch.empty(scratch + tape * max(self.members, threads) // self.members)
+        outputs, errors = self._empty(self.members, rows, self.layout.sizes[-1]), floats(self.members * target.numel())
+        memory = floats(scratch + tape * max(self.members, threads) // self.members)
         self._passes.regress(
             self.address, self.members, x.data_ptr(), rows, target.data_ptr(), outputs.data_ptr(), errors.data_ptr(),
             memory.data_ptr(), threads,
         )  # fmt: skip
         return outputs
+
+    def fits(self, obs: Tensor, actions: Tensor, target: Tensor) -> bool:
+        """Whether `fit_values` can read these: rows of columns, however far apart, and a target for each."""
+        width = obs.shape[-1] + actions.shape[-1]
+        if width != self.layout.sizes[0] or self._single or not (is_column(obs) and is_column(actions)):
+            return False
+        return len(obs) == len(actions) == len(target) and is_column(target, dim=1) and target.is_contiguous()
+
+    def fit_values(self, obs: Tensor, actions: Tensor, target: Tensor) -> Tensor:
+        """`regress` of critics of (obs, actions) to a target (rows,); gives their values (critics, rows)."""
+        (rows, obs_dim), threads = obs.shape, passes_threads()
+        if (size := self._fit_room.get((rows, threads))) is None:
+            size = self._fit_room[rows, threads] = self._passes.fit_size(self.address, rows, threads)
+        values, memory = floats(self.members, rows), floats(size)
+        self._passes.fit_values(
+            self.address, obs.data_ptr(), obs.stride(0), obs_dim, actions.data_ptr(), actions.stride(0), target.data_ptr(),
+            rows, values.data_ptr(), memory.data_ptr(), threads,
+        )  # fmt: skip
+        return values
+
+    def choose(self, x: Tensor, noise: Tensor | None = None, *, std: float = 0.0, clip: float = 0.0) -> Tensor:
+        """The one network's outputs squashed by tanh, and blurred by noise (rows, out) where it is given."""
+        rows, out, threads = len(x), self.layout.sizes[-1], passes_threads()
+        blur = None if noise is None else _floats(noise, rows * out)
+        x, actions, memory = x.contiguous(), floats(rows, out), floats(self.scratch(rows, threads))
+        self._passes.choose(
+            self.address, x.data_ptr(), _address(blur), std, clip, rows, None, actions.data_ptr(), memory.data_ptr(), threads
+        )
+        return actions
 
     def input_gradient(self, tape: NativeTape, gradient: Tensor, *, start: int = 0, summed: bool = False) -> Tensor:
         """The gradient at the inputs from column `start` on, of each member or added up; parameters are taken as fixed.
@@ -131,8 +164,8 @@ class NativeNet:
         count, rows = self._count(tape.members), tape.inputs.shape[-2]
         gradient = _floats(gradient, count * rows * self.layout.sizes[-1])
         threads, width = passes_threads(), self.layout.sizes[0] - start
-        d_inputs = torch.empty(rows, width) if summed else self._empty(count, rows, width)
-        memory = torch.empty(self._sizes(count, rows, threads)[1])
+        d_inputs = floats(rows, width) if summed else self._empty(count, rows, width)
+        memory = floats(self._sizes(count, rows, threads)[1])
         self._passes.inputs_back(
             self.address, _address(tape.members), count, rows, tape.kept.data_ptr(), gradient.data_ptr(), start, summed,
             d_inputs.data_ptr(), memory.data_ptr(), threads,
@@ -142,8 +175,8 @@ class NativeNet:
     def _forward(self, x: Tensor, members: Tensor | None, *, keeps: bool) -> tuple[Tensor, Tensor | None]:
         count, rows, threads = self._count(members), x.shape[-2], passes_threads()
         tape, scratch = self._sizes(count, rows, threads)
-        kept = torch.empty(tape) if keeps else None
-        outputs, memory = self._empty(count, rows, self.layout.sizes[-1]), torch.empty(scratch)
+        kept = floats(tape) if keeps else None
+        outputs, memory = self._empty(count, rows, self.layout.sizes[-1]), floats(scratch)
         self._passes.forward(
             self.address, _address(members), count, x.data_ptr(), _apart(x), rows, _address(kept), outputs.data_ptr(),
             memory.data_ptr(), threads,
@@ -151,7 +184,7 @@ class NativeNet:
         return outputs, kept
 
     def _empty(self, members: int, rows: int, width: int) -> Tensor:
-        return torch.empty(rows, width) if self._single else torch.empty(members, rows, width)
+        return floats(rows, width) if self._single else floats(members, rows, width)
 
     def _count(self, members: Tensor | None) -> int:
         return self.members if members is None else len(members)
@@ -167,6 +200,12 @@ class NativeNet:
             scratch = self._passes.scratch_size(self.address, members, rows, threads)
             known = self._room[key] = (self._passes.tape_size(self.address, members, rows), scratch)
         return known
+
+
+def is_column(tensor: Tensor, *, dim: int = 2) -> bool:
+    """Whether C can read this column of a batch, a matrix or with `dim=1` a vector: rows may be any distance apart."""
+    right = tensor.is_cpu and tensor.dtype == torch.float32 and tensor.dim() == dim and len(tensor) > 0
+    return right and (dim == 1 or tensor.stride(1) == 1)
 
 
 def _floats(tensor: Tensor, count: int) -> Tensor:

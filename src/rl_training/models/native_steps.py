@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rl_training import native
-from rl_training.models.native_net import passes_threads
+from rl_training.models.native_net import floats, passes_threads
 
 
 def steps_serve(*tensors: Tensor) -> bool:
@@ -24,7 +24,7 @@ def steps_serve(*tensors: Tensor) -> bool:
 def squash(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """tanh(mean + std · noise), its log-probabilities, and std · noise, for outputs (rows, 2 width) and noise (rows, width)."""
     rows, width = noise.shape
-    actions, spread, logprobs = torch.empty(rows, width), torch.empty(rows, width), torch.empty(rows)
+    actions, spread, logprobs = floats(rows, width), floats(rows, width), floats(rows)
     outputs, noise = outputs.contiguous(), noise.contiguous()
     given, made = (outputs.data_ptr(), noise.data_ptr()), (actions.data_ptr(), logprobs.data_ptr(), spread.data_ptr())
     _library().squash(*given, rows, width, *made)
@@ -35,22 +35,15 @@ def squash_back(outputs: Tensor, actions: Tensor, spread: Tensor, *, d_actions: 
     """The gradient at `outputs` from those at the actions and their log-probabilities."""
     rows, width = actions.shape
     known = [tensor.contiguous() for tensor in (outputs, actions, spread, d_actions, d_logprobs)]
-    d_outputs = torch.empty(rows, 2 * width)
+    d_outputs = floats(rows, 2 * width)
     _library().squash_back(*(tensor.data_ptr() for tensor in known), rows, width, d_outputs.data_ptr())
     return d_outputs
-
-
-def blur(actions: Tensor, noise: Tensor, *, std: float, clip: float) -> Tensor:
-    """Actions with `std` times the noise, cut off at `clip`, brought back into [-1, 1]; both of one shape, and contiguous.
-    The actions are written over."""
-    _library().blur(actions.data_ptr(), noise.data_ptr(), noise.numel(), std, clip)
-    return actions
 
 
 def targets(q_values: Tensor, rewards: Tensor, dones: Tensor, *, gamma: float, entropy_term: Tensor | None) -> Tensor:
     """r + γ (1 − done) (min q − entropy term), from q_values (critics, batch)."""
     (critics, rows), q_values = q_values.shape, q_values.contiguous()
-    found, entropy = torch.empty(rows), None if entropy_term is None else entropy_term.contiguous()
+    found, entropy = floats(rows), None if entropy_term is None else entropy_term.contiguous()
     apart = rewards.stride(0), dones.stride(0)
     given = q_values.data_ptr(), critics, rewards.data_ptr(), dones.data_ptr(), *apart
     _library().targets(*given, None if entropy is None else entropy.data_ptr(), gamma, rows, found.data_ptr())
@@ -59,10 +52,17 @@ def targets(q_values: Tensor, rewards: Tensor, dones: Tensor, *, gamma: float, e
 
 def squared_errors(q_values: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Of q_values (critics, batch): mean squared distances from the target (batch,), added up; and the target's mean."""
-    q_values, target, found = q_values.contiguous(), target.contiguous(), torch.empty(2)
+    q_values, target, found = q_values.contiguous(), target.contiguous(), floats(2)
     _library().squared_errors(q_values.data_ptr(), len(q_values), target.data_ptr(), q_values.shape[1], found.data_ptr())
     loss, mean = found.unbind()
     return loss, mean
+
+
+def mean(numbers: Tensor) -> Tensor:
+    """Their mean, of at least one."""
+    numbers, found = numbers.contiguous(), floats(())
+    _library().mean_of(numbers.data_ptr(), numbers.numel(), found.data_ptr())
+    return found
 
 
 def lowest_shares(q_values: Tensor, share: float) -> Tensor:
@@ -80,13 +80,12 @@ class AdamStep:
     """
 
     def __init__(self, parameters: Tensor, gradient: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, count: Tensor) -> None:
-        self._tensors = (parameters, gradient, exp_avg, exp_avg_sq)  # as long as they are here, their memory is
+        self._tensors = (parameters, gradient, exp_avg, exp_avg_sq, count)  # as long as they are here, their memory is
         self._addresses = tuple(tensor.data_ptr() for tensor in self._tensors)
-        self._length, self._count, self._adam = parameters.numel(), count.numpy(), _library().adam
+        self._length, self._adam = parameters.numel(), _library().adam
 
     def __call__(self, settings: tuple[float, ...]) -> None:
-        self._count += 1
-        self._adam(*self._addresses, self._length, float(self._count), *settings, passes_threads())
+        self._adam(*self._addresses, self._length, *settings, passes_threads())
 
 
 def follow(source: Tensor, target: Tensor, tau: float) -> None:

@@ -44,7 +44,7 @@ EXPORT void squash_back(const float *outputs, const float *actions, const float 
 }
 
 /* Actions with noise of the given spread, cut off at `clip` on both sides, brought back into [-1, 1]; in their place. */
-EXPORT void blur(float *actions, const float *noise, int64_t count, double std, double clip) {
+static void blur(float *actions, const float *noise, int64_t count, double std, double clip) {
     const float spread = (float)std, most_noise = (float)clip;
     OVER(i, count, vec own = within(-most_noise, spread * some(noise + i, left), most_noise);
          put(actions + i, within(-1.0f, some(actions + i, left) + own, 1.0f), left);)
@@ -75,6 +75,13 @@ EXPORT void squared_errors(const float *q, int64_t critics, const float *target,
     for (int64_t c = 0; c < critics; c++)
         OVER(r, rows, vec off = some(q + c * rows + r, left) - some(target + r, left); errors += off * off;)
     to[0] = sum_of(errors) / (float)rows, to[1] = sum_of(sum) / (float)rows;
+}
+
+/* The mean of so many numbers, in `to`. */
+EXPORT void mean_of(const float *numbers, int64_t count, float *to) {
+    vec sum = {0};
+    OVER(i, count, sum += some(numbers + i, left);)
+    *to = sum_of(sum) / (float)count;
 }
 
 /* `share` for the lowest critic of each row and 0 for the others; equal ones divide it between them. */

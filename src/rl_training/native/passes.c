@@ -15,6 +15,7 @@
 #include "steps.h"
 #include "rows.h"
 #include "losses.h"
+#include "sampling.h"
 
 #define MOST_LAYERS 12
 #define BLOCK 64   /* rows that one thread takes through a network at a time */

@@ -52,9 +52,10 @@ static void adam_part(const void *about, int64_t part, int thread) {
          put(p + i, here - s->rate * (mean / (root(square) * s->correction + s->epsilon)), left);)
 }
 
-/* One step of Adam, the `step`th. */
-EXPORT void adam(float *parameters, const float *gradient, float *mean, float *square, int64_t count, double step, double rate,
+/* One step of Adam, which is counted in `steps`. */
+EXPORT void adam(float *parameters, const float *gradient, float *mean, float *square, float *steps, int64_t count, double rate,
                  double beta1, double beta2, double epsilon, double decay, int64_t threads) {
+    double step = *steps += 1;
     AdamStep s = {parameters, mean, square, gradient, count, (float)(rate / (1 - pow(beta1, step))), (float)beta1, (float)beta2,
                   (float)epsilon, (float)decay, (float)(1 / sqrt(1 - pow(beta2, step)))};
     share(adam_part, &s, (count + PIECE - 1) / PIECE, (int)threads);

@@ -34,6 +34,7 @@ class Collector:
     def __init__(self, pool: EnvPool, spec: EnvSpec, algorithm: Explorer, *, seed: int, device: torch.device) -> None:
         self.pool, self.spec, self.algorithm, self.device = pool, spec, algorithm, device
         self.rng = np.random.default_rng((seed, Stream.WARMUP_ACTIONS))
+        self._here = device.type == "cpu"
         self._rng_mark, self._drawn = self.rng.bit_generator.state, False
 
     @property
@@ -67,7 +68,7 @@ class Collector:
 
     def _explore(self, obs: np.ndarray) -> np.ndarray:
         rows = torch.from_numpy(obs)
-        if self.device.type == "cpu":  # as most are, and then these two calls are the dearest here
+        if self._here:  # as most are, and then these two calls are the dearest here
             return self.algorithm.explore(rows).numpy()
         return self.algorithm.explore(rows.to(self.device)).cpu().numpy()
 

@@ -34,12 +34,15 @@ class Stream(IntEnum):
 class TorchRng:
     """Torch's own stream, on the CPU and on every GPU there is."""
 
+    def __init__(self) -> None:
+        self._gpus = torch.cuda.is_available()  # asked once: every turn of a run begins with a look at the state
+
     def state_dict(self) -> State:
-        return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []}
+        return {"cpu": torch.default_generator.get_state(), "cuda": torch.cuda.get_rng_state_all() if self._gpus else []}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         torch.set_rng_state(state["cpu"])
-        if torch.cuda.is_available() and state["cuda"]:
+        if self._gpus and state["cuda"]:
             torch.cuda.set_rng_state_all(state["cuda"])
 
 

@@ -62,6 +62,7 @@ class Session:
         self.eval_step = -1
         self._initial: CheckpointState | None = None  # until the first checkpoint is written
         self._clock = (time.perf_counter(), 0, 0)
+        self._scheduled: dict[str, float] = {}  # what the learner was last told
 
     @property
     def global_step(self) -> int:
@@ -90,7 +91,7 @@ class Session:
 
     def train(self, algorithm: Algorithm, loop: Loop) -> TrainResult:
         """Turn after turn until the budget is spent, something asks to stop, or a signal comes."""
-        self.algorithm, self.loop = algorithm, loop
+        self.algorithm, self.loop, self._scheduled = algorithm, loop, {}
         self.guard = NumericsGuard(algorithm, skips=self.config.on_nan == "skip", max_skips=self.config.max_skips)
         begins = self.resume_from is None
         with must_fit():
@@ -123,8 +124,10 @@ class Session:
     def _turn(self) -> None:
         before, updates_before = self.global_step, self.progress.updates
         scheduled = self.options.scheduled_values(before, self.config.total_timesteps)
-        for name, value in scheduled.items():
-            self.algorithm.schedule(name, value)
+        if scheduled != self._scheduled:
+            for name, value in scheduled.items():
+                self.algorithm.schedule(name, value)
+            self._scheduled = scheduled
         collected = self._collect()
         self.progress.take(collected)
         for callback in self.callbacks:
