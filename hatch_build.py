@@ -3,6 +3,7 @@ them, and networks go through torch and numpy as they then do."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import shlex
@@ -29,6 +30,15 @@ class PassesBuildHook(BuildHookInterface):
             build_data["tag"] = "py3-none-linux_x86_64"  # no part of it asks for a version of Python
             build_data["pure_python"] = False
 
+    def _digest(self) -> str:
+        """As the package will work it out when it loads what is compiled here."""
+        spec = importlib.util.spec_from_file_location("native", Path(self.root) / FOLDER / "__init__.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return str(module.digest())
+
     def _compiled(self, kind: str) -> Path | None:
         compiler = shlex.split(os.environ.get("CC", "")) or [name for name in ("cc", "gcc", "clang") if shutil.which(name)][:1]
         folder = Path(self.root) / FOLDER
@@ -37,7 +47,8 @@ class PassesBuildHook(BuildHookInterface):
         if not compiler:
             self.app.display_warning("no C compiler: the package is installed without its compiled passes, and is slower")
             return None
-        command = [*compiler, *FLAGS, *KINDS[kind], str(folder / "passes.c"), "-o", str(part), "-lm", "-lpthread"]
+        flags = [*FLAGS, *KINDS[kind], f'-DSOURCES="{self._digest()}"']
+        command = [*compiler, *flags, str(folder / "passes.c"), "-o", str(part), "-lm", "-lpthread"]
         try:
             subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 (the words are ours, and CC)
         except (OSError, subprocess.CalledProcessError) as error:

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -561,11 +562,28 @@ def test_a_library_that_cannot_be_loaded_is_left_alone(tmp_path, monkeypatch):
         native.load.cache_clear()
 
 
+@needs_passes
+def test_a_library_of_other_sources_is_left_alone_and_said_to_be(tmp_path, monkeypatch, caplog):
+    """Python after a pull, C from before: what is called must be what was compiled."""
+    for path in native.FOLDER.iterdir():
+        if path.suffix in (".c", ".h", ".so"):
+            shutil.copy(path, tmp_path)
+    monkeypatch.setattr(native, "FOLDER", tmp_path)
+    native.load.cache_clear()
+    try:
+        assert native.load(KINDS[0]) is not None
+        native.load.cache_clear()
+        with (tmp_path / "steps.h").open("a") as file:
+            file.write("\n")
+        assert native.load(KINDS[0]) is None
+        assert "compiled from other sources" in caplog.text
+    finally:
+        native.load.cache_clear()
+
+
 @pytest.mark.skipif(not (Path(__file__).parents[1] / "hatch_build.py").is_file(), reason="not in a source tree")
 def test_without_a_compiler_the_package_is_built_without_the_passes(tmp_path, capsys):
     pytest.importorskip("hatchling")
-    import shutil
-
     from hatchling.builders.wheel import WheelBuilder
 
     root = tmp_path / "tree"

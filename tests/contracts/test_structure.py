@@ -22,7 +22,7 @@ LAYERS = {
     "native": set(),
     "models": {"native", "types", "errors"},
     "algorithms": {"models", "native", "types", "errors"},
-    "data": {"types", "errors"},
+    "data": {"native", "types", "errors"},
     "envs": {"types", "errors"},
     "experiment": {"native", "options", "resources", "types", "errors", "_lazy"},
     "runtime": {"algorithms", "models", "native", "data", "envs", "experiment", "options", "resources", "types", "errors"},

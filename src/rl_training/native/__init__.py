@@ -7,10 +7,14 @@ goes through torch and numpy. `docs/decisions/0010` tells what it is for. RL_TRA
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import logging
 import os
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
+
+log = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).parent
 KINDS = {"AVX512": "avx512", "AVX2": "avx2"}  # what torch calls a processor, and the library for it
@@ -109,10 +113,32 @@ def load(kind: str) -> Passes | None:
         passes = ctypes.CDLL(str(path))
     except OSError:  # of another system or processor
         return None
+    if not _is_of_these_sources(passes):
+        log.warning(
+            "%s was compiled from other sources than those beside it, and is left alone: training is slower. "
+            "Install again (pip install -e ., or make setup) to compile it anew.",
+            path,
+        )
+        return None
     for name, (arguments, result) in CALLS.items():
         function = getattr(passes, name)
         function.argtypes, function.restype = arguments, result
     return passes
+
+
+def digest() -> str:
+    """Of the sources in C that lie here. A library that was compiled from others would misread what it is given."""
+    found = hashlib.blake2b(digest_size=16)
+    for path in sorted([*FOLDER.glob("*.c"), *FOLDER.glob("*.h")]):
+        found.update(path.name.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
+
+
+def _is_of_these_sources(passes: Passes) -> bool:
+    if not hasattr(passes, "sources"):
+        return False
+    passes.sources.argtypes, passes.sources.restype = [], ctypes.c_char_p
+    return bool(passes.sources().decode() == digest())
 
 
 def kind_of_processor() -> str:

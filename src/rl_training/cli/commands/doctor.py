@@ -22,7 +22,7 @@ EXAMPLES = """\
   rl-training doctor
   rl-training doctor --output-dir /data/runs"""
 
-NO_PASSES = "not compiled for this machine, so that training is slower: install again with a C compiler (Linux, x86-64)"
+NO_PASSES = "none for this machine and these sources, so training is slower: install again with a C compiler (Linux, x86-64)"
 NEEDED = ("torch", "numpy", "gymnasium", "safetensors", "pyyaml", "pydantic", "rich")
 # extra -> the modules it brings, and what they are for
 EXTRAS = {
