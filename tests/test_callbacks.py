@@ -52,7 +52,7 @@ def test_hooks_come_in_their_order(tmp_path):
 def test_no_update_is_reported_while_there_is_none(tmp_path):
     recorder = Recorder()
     train(small_config("sac", tmp_path, total_timesteps=30), callbacks=[recorder])
-    assert {event[0] for event in recorder.events} == {"start", "collect", "end"}  # learning starts at 32
+    assert {event[0] for event in recorder.events} == {"start", "collect", "eval", "end"}  # learning starts at 32
 
 
 def test_a_stop_takes_effect_after_the_turns_update(tmp_path):
@@ -64,8 +64,27 @@ def test_a_stop_takes_effect_after_the_turns_update(tmp_path):
 
     callback = Stop()
     result = train(small_config("ppo", tmp_path), callbacks=[callback])
-    assert [event[0] for event in callback.events] == ["start", "collect", "update", "end"]
+    assert [event[0] for event in callback.events] == ["start", "collect", "update", "eval", "end"]
     assert result.metrics["stop_reason"] == "enough"
+
+
+def test_the_last_evaluation_is_heard_of_once_and_stops_nothing(tmp_path):
+    class Stop(Recorder):
+        def on_eval_end(self, trainer, metrics):
+            super().on_eval_end(trainer, metrics)
+            if trainer.global_step == 60:
+                trainer.request_stop("too late")
+
+    def evaluations(**settings):
+        recorder = Stop()
+        result = train(small_config("ppo", tmp_path / str(settings), total_timesteps=60, **settings), callbacks=[recorder])
+        return [event[1] for event in recorder.events if event[0] == "eval"], result.metrics
+
+    at, metrics = evaluations(algo_kwargs={"eval_interval": 40})  # none falls on the last step
+    assert at == [40, 60]
+    assert "stop_reason" not in metrics
+    assert evaluations(algo_kwargs={"eval_interval": 30})[0] == [40, 60]  # one does, and is not made again
+    assert evaluations(eval_episodes=0)[0] == []
 
 
 def test_evaluations_come_at_true_crossings_of_the_interval(tmp_path):

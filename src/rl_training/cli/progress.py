@@ -118,7 +118,6 @@ class ProgressCallback(Callback):
         self._display: Display | None = None
         self._due = math.inf
         self._evaluations: list[float] = []
-        self._eval_step = -1
         self._samples: deque[tuple[float, int, int]] = deque()
         self._first = self._last = (0.0, 0, 0)
 
@@ -158,10 +157,7 @@ class ProgressCallback(Callback):
         self._take(metrics, trainer.global_step)
         self._call("evaluated", self._status(trainer), metrics)
 
-    def on_train_end(self, trainer: Session, result: TrainResult) -> None:
-        # the last evaluation has no event of its own; after an interruption there is none
-        if trainer.eval_step == trainer.global_step != self._eval_step and result.metrics["eval_episodes"]:
-            self._take(result.metrics, trainer.global_step)
+    def on_train_end(self, trainer: Session, result: TrainResult) -> None:  # noqa: ARG002
         status = self._status(trainer)
         self._last = self._samples[-1]
         if isinstance(self._display, Bar):
@@ -172,7 +168,6 @@ class ProgressCallback(Callback):
     def _take(self, metrics: dict[str, Any], step: int) -> None:
         value = float(metrics["eval_return_mean"])
         self._evaluations.append(value)
-        self._eval_step = step
         if math.isfinite(value) and (self.best is None or value > self.best.value):
             self.best = Best(value, step)
 

@@ -16,6 +16,9 @@ class Callback:
     """Override what you need. `trainer.global_step` says where training is; `trainer.request_stop(reason)` ends it
     after the current turn's update.
 
+    `on_eval_end` hears of every evaluation. The one after the last turn comes too late to stop anything; it and `on_train_end`
+    come after the last checkpoint is written, so a resumed callback does not know of them.
+
     A callback that changes while training runs and must survive a resume gives its memory by `state_dict`.
     """
 

@@ -69,8 +69,8 @@ class Session:
         return self.progress.global_step
 
     def request_stop(self, reason: str) -> None:
-        """End training after the current turn's update."""
-        if self.stop_reason is None:
+        """End training after the current turn's update; the last evaluation comes too late for that."""
+        if self.stop_reason is None and not self._over:
             self.stop_reason = reason
             log.info("stopping at step %d: %s", self.global_step, reason)
 
@@ -91,7 +91,7 @@ class Session:
 
     def train(self, algorithm: Algorithm, loop: Loop) -> TrainResult:
         """Turn after turn until the budget is spent, something asks to stop, or a signal comes."""
-        self.algorithm, self.loop, self._scheduled = algorithm, loop, {}
+        self.algorithm, self.loop, self._scheduled, self._over = algorithm, loop, {}, False
         self.guard = NumericsGuard(algorithm, skips=self.config.on_nan == "skip", max_skips=self.config.max_skips)
         begins = self.resume_from is None
         with must_fit():
@@ -107,8 +107,9 @@ class Session:
             if signals.received is not None:
                 self._leave(signals.received, path)
         # what follows leaves no trace in that checkpoint: a run that goes on from it is as if it had never ended
+        self._over = True
         if self.eval_step != self.global_step:
-            self._evaluate(final=True)
+            self._evaluate()
         result = TrainResult(self.run.directory, path, self.final_metrics())
         for callback in self.callbacks:
             callback.on_train_end(self, result)
@@ -183,15 +184,13 @@ class Session:
                 callback.on_update_end(self, learned)
 
     def _passed(self, interval: int, before: int, updates_before: int | None = None) -> bool:
-        """Whether a multiple of `interval` lies in the turn just made (turns may be many steps long).
-
-        A turn without environment steps, as in pretraining, is measured by its updates where they are given.
-        """
+        """Whether a multiple of `interval` lies in the turn just made, which may be many steps long; one without environment
+        steps, as in pretraining, is measured by its updates where they are given."""
         if updates_before is not None and self.global_step == before:
             return self.progress.updates // interval > updates_before // interval
         return self.global_step // interval > before // interval
 
-    def _evaluate(self, *, final: bool = False) -> None:
+    def _evaluate(self) -> None:
         try:
             self.eval_metrics = self.evaluator(self.algorithm, num_episodes=self.config.eval_episodes)
         except (EnvError, NumericsError) as error:
@@ -199,12 +198,11 @@ class Session:
         self.eval_step = self.global_step
         self._log(self.eval_metrics)
         score = self.eval_metrics["eval_return_mean"]
-        if self.config.eval_episodes:
-            log.info("step %d of %d: evaluation %.6g", self.global_step, self.config.total_timesteps, score)
+        if not self.config.eval_episodes:
+            return
+        log.info("step %d of %d: evaluation %.6g", self.global_step, self.config.total_timesteps, score)
         if not math.isnan(score) and score > self.run.best_score:
             self.run.save_best(self._state(parts=("algorithm_state",)), score=score, step=self.global_step)
-        if final:
-            return
         metrics = self.final_metrics()
         for callback in self.callbacks:
             callback.on_eval_end(self, metrics)
