@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -15,4 +16,4 @@ def lazy_exports(package: str, exports: Mapping[str, str]) -> tuple[Callable[[st
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(exports[name]), name)
 
-    return getattribute, lambda: sorted(exports)
+    return getattribute, lambda: sorted({*exports, *vars(sys.modules[package])})

@@ -18,7 +18,7 @@ def bellman_targets(batch: Batch, next_q: Tensor, *, gamma: float, entropy_term:
     value = next_q.amin(dim=0)
     if entropy_term is not None:
         value = value - entropy_term
-    target: Tensor = rewards + gamma * (1.0 - dones) * value
+    target: Tensor = rewards + gamma * (1.0 - dones.to(rewards.dtype)) * value  # a user's may be bools
     return target
 
 

@@ -200,7 +200,7 @@ class PPO(OnPolicyAlgorithm):
         key = (id(lean), *((name, id(column), column._version) for name, column in batch.items()))
         if self._last_prepared is None or self._last_prepared.key != key:
             minibatch = self._normalized(batch)
-            columns = {name: minibatch[name].numpy() for name in LOSS_COLUMNS if name in minibatch}
+            columns = {name: minibatch[name].detach().numpy() for name in LOSS_COLUMNS if name in minibatch}
             rows = lean.rows(batch["obs"], batch["actions"])
             self._last_prepared = Prepared(key, (lean, *batch.values()), rows, columns)
         return self._last_prepared
@@ -213,6 +213,7 @@ class PPO(OnPolicyAlgorithm):
             "clip_value": self.clip_value_loss,
         }
 
+    @torch.no_grad()  # columns that a user made with autograd are read as they are
     def _explicit_step(self, minibatch: Batch) -> Metrics:
         losses = self._fill_gradient(minibatch)
         self.optimizer.step([self.policy.gradient])

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rl_training.models.actor_critic import ActorCritic
-from rl_training.models.flat_mlp import Layer, MLPLayout, Tape
+from rl_training.models.flat_mlp import Layer, MLPLayout, Tape, as_rows
 from rl_training.models.heads import Categorical, DiagonalGaussian
 from rl_training.models.lean_ppg import LeanPPG
 
@@ -166,4 +166,7 @@ class MLPPPGModel(ActorCritic):
 
     def _value_inputs(self, obs: Tensor) -> Tensor:
         """What the value function reads: the trunk's last hidden layer outside of autograd, or the observation."""
-        return self.policy_net.run(self.layers("policy"), obs)[1][-1].inputs if self.shared else obs
+        if not self.shared:
+            return obs
+        inputs = self.policy_net.run(self.layers("policy"), as_rows(obs))[1][-1].inputs
+        return inputs[0] if obs.dim() == 1 else inputs

@@ -4,7 +4,7 @@ before any file is made."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict
@@ -17,7 +17,7 @@ from rl_training.envs.pool import EnvPool, Evaluator
 from rl_training.envs.population import PopulationEnvs
 from rl_training.envs.source import EnvSource
 from rl_training.envs.spaces import require_actions
-from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
+from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, did_you_mean
 from rl_training.experiment.checkpoint import CheckpointState, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.metadata import environment_differences, numeric_environment
@@ -61,6 +61,7 @@ class SessionOptions(TypedDict, total=False):
 @contextmanager
 def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterator[Session]:
     """A session whose environments, run directory and torch settings last as long as the `with` block."""
+    require_known(given)
     callbacks = checked_callbacks(given.get("callbacks"))
     source = EnvSource(config.env_id, config.env_kwargs, given.get("env"))
     spec = source.spec()
@@ -93,6 +94,13 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
         session = Session(config, spec=spec, run=run, pool=pool, evaluator=evaluator, callbacks=callbacks, resume_from=saved)
         session.dataset = dataset
         yield session
+
+
+def require_known(given: Mapping[str, Any]) -> None:
+    """TypeError for a keyword that nothing here listens to, as Python itself has it."""
+    known = SessionOptions.__annotations__
+    for name in given.keys() - known.keys():
+        raise TypeError(f"training takes no keyword {name!r}{did_you_mean(name, known)}")
 
 
 def checked_callbacks(given: Any) -> list[Callback]:
