@@ -57,6 +57,16 @@ are still in one place then, and it is asked once.)
 {missed}
 """
 
+ELSEWHERE = """
+## On other processors, and without a compiler
+
+How far ahead a program is depends on the processor: our passes use all of its vector units, MKL and OpenBLAS less of those of a wide one. So some rows were measured in other ways as well: with AVX-512 hidden from every
+program of a row, which halves what the units can do (`run.py --variant avx2`); with ours as it is where nothing could be compiled (`--variant no_compiler`), so that networks go through torch; and on
+a processor whose units are half as wide ({narrow} GFLOP/s on one core; family 25, by code of a day before). Ratios to the peers, median of the repeats.
+
+{table}
+"""
+
 PARTS = """
 ### Parts of a step
 
@@ -71,12 +81,16 @@ function is taken off; between passes it takes more. So the parts come to {least
 PROFILE = """
 ## Where the time goes
 
-A run of the first preset of each algorithm listed, sampled every millisecond of processor time: what the innermost of our functions was at. The last column is the share of the
-wall's time spent inside torch's operators and our functions in [C](decisions/0010-passes-in-c.md); what numpy computes is not in it.
+A run of the first preset of each algorithm listed, twice, looked at by a signal at every tick of its processor time. In the first the question is what the innermost of our functions was at:
 
 ![Shares of one training run by what is done](images/speed_profile.svg)
 
 {table}
+
+In the second it is whose machine code the processor was in. *Mathematics* is our own C, torch, and numpy with the BLAS and the functions that it calls; the rest is the simulator, Python (with what torch does to read its arguments) and the
+system's library, which copies memory and writes files.
+
+{code}
 """
 
 SCALING = """
@@ -105,6 +119,8 @@ before it is logged. [Why it is built so](decisions/0003-flat-parameter-vectors-
 """
 
 
+VARIANTS = {"avx2": "AVX2 only", "no_compiler": "without a compiler", "earlier": "an earlier machine"}
+
 # what the page says of goals that were missed, beside the numbers
 REASONS = {
     "td3": "Repeats lie on both sides of it, and with the machine at its fastest below it. What is beside the passes (environment, acting, batches, calls "
@@ -114,9 +130,9 @@ REASONS = {
 }
 
 
-def results() -> list[dict[str, Any]]:
+def results(variant: str = "") -> list[dict[str, Any]]:
     """In the order of the rows, one thread before two."""
-    found = [json.loads(path.read_text()) for path in (HERE / "results").glob("*_[0-9]t.json")]
+    found = [json.loads(path.read_text()) for path in (HERE / "results" / variant).glob("*_[0-9]t.json")]
     order = list(ROWS)
     return sorted(found, key=lambda record: (order.index(record["row"]), record["threads"]))
 
@@ -158,6 +174,34 @@ def bounds_text(records: list[dict[str, Any]], peak: dict[str, Any]) -> str:
     said = "Not reached:\n\n" + "\n".join(missed) if missed else "Everything asked for is reached."
     one, two = (f"{peak['typical'][cores]:.0f}" for cores in ("1", "2"))
     return BOUNDS.format(one=one, two=two, table=table(head, rows), missed=said)
+
+
+def elsewhere_text(records: list[dict[str, Any]]) -> str:
+    """Ratios to peers as they are in the table above, and as they are elsewhere."""
+    others = {name: {(r["row"], r["threads"]): r for r in results(name)} for name in VARIANTS}
+    rows = []
+    for record in records:
+        key, goals = (record["row"], record["threads"]), peer_goals(record)
+        if goals and any(key in found for found in others.values()):
+            wishes = "; ".join(wish(goal, higher=True) for goal in goals)
+            cells = [verdicts(record), *(verdicts(found[key]) if key in found else "" for found in others.values())]
+            rows.append([record["title"].partition(", 256")[0], str(record["threads"]), wishes, *cells])
+    peak = json.loads((HERE / "results" / "earlier" / "peak.json").read_text())
+    head = ["work", "threads", "asked", "here", *VARIANTS.values()]
+    return ELSEWHERE.format(narrow=f"{peak['typical']['1']:.0f}", table=table(head, rows))
+
+
+def peer_goals(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those of ours against other programs; bounds and numbers of seconds are not."""
+    goals: list[dict[str, Any]] = record["measures"][0]["goals"]
+    return [goal for goal in goals if goal["who"] == "ours" and goal["against"] not in (None, "sgemm")]
+
+
+def verdicts(record: dict[str, Any]) -> str:
+    ratios = record["measures"][0]["ratios"]["ours"]
+    return "; ".join(
+        f"{ratios[goal['against']]['median']:.2f} {'✓' if goal['reached'] else '✗'}" for goal in peer_goals(record)
+    )
 
 
 def parts_text(record: dict[str, Any]) -> str:
@@ -233,13 +277,17 @@ def made() -> dict[Path, str]:
     notes = [f"- {record['title']}: {record['note']}" for record in records if record["note"] and record["threads"] == 1]
     text += "\n" + "\n".join(notes) + "\n"
     peak, parts = (json.loads((HERE / "results" / f"{name}.json").read_text()) for name in ("peak", "parts"))
-    text += bounds_text(records, peak) + parts_text(parts)
+    text += elsewhere_text(records) + bounds_text(records, peak) + parts_text(parts)
     files = {}
     if profile := extra("profile"):
         entries = profile["algorithms"]
-        shares = [[name, *map(percent, [*e["shares"].values(), e.get("math")])] for name, e in entries.items()]
-        head = ["algorithm", *next(iter(entries.values()))["shares"], "in torch's operators and C"]
-        text += PROFILE.format(table=table(head, shares))
+        shares = [[name, *map(percent, entry["shares"].values())] for name, entry in entries.items()]
+        codes = [[name, percent(entry["math"]), *map(percent, entry["code"].values())] for name, entry in entries.items()]
+        first = next(iter(entries.values()))
+        text += PROFILE.format(
+            table=table(["algorithm", *first["shares"]], shares),
+            code=table(["algorithm", "mathematics", *first["code"]], codes),
+        )
         files[DOCS / "images" / "speed_profile.svg"] = bars(
             {name: entry["shares"] for name, entry in profile["algorithms"].items()}
         )

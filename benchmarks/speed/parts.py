@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ import numpy as np
 import torch
 from ours import config_of, trained
 from rows import ROWS
-from run import avx512, cpu_model, library_versions
+from run import library_versions, machine
 from timers import REST, Timed, Timers
 
 from rl_training import native
@@ -35,6 +34,7 @@ from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.batched import BatchedEnvs
 from rl_training.models.deterministic import DeterministicActorCritic
 from rl_training.models.flat_mlp import FlatMLP
+from rl_training.models.native_net import NativeNet
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.evolution import EvolutionLoop
@@ -54,10 +54,11 @@ OFF_POLICY = [
     *SHARED,
     *(
         Timed(native.library(), name, PASSES, whole=True)
-        for name in ("forward", "backward", "regress", "inputs_back", "judge", "climb")
+        for name in ("forward", "backward", "regress", "fit_values", "inputs_back", "choose", "foresee", "climb")
     ),
     *(Timed(FlatMLP, name, CALLS) for name in ("run", "infer", "backward", "learn", "regress", "input_gradient")),
-    *(Timed(DeterministicActorCritic, name, CALLS) for name in ("own_values", "climb")),
+    Timed(NativeNet, "fit_values", CALLS),
+    *(Timed(DeterministicActorCritic, name, CALLS) for name in ("targets", "own_values", "climb")),
     *(Timed(learner, "update", LOSSES) for learner in (SAC, TD3, DDPG)),
     Timed(RLPD, "update_round", LOSSES),
     Timed(cql, "cql_loss_gradient", LOSSES),  # called back by `FlatMLP.learn`
@@ -204,7 +205,7 @@ def main() -> None:
     record = {
         "rows": found,
         "versions": library_versions(),
-        "machine": {"cpu": cpu_model(), "avx512": avx512(), "cores": os.cpu_count(), "system": platform.system()},
+        "machine": machine(),
         "load": round(load, 1),  # average when it began: how busy the machine was
         "date": datetime.now(timezone.utc).date().isoformat(),
         "command": "python benchmarks/speed/parts.py",

@@ -7,8 +7,6 @@ products of a row's work are made of. No program can do that work in less time, 
 from __future__ import annotations
 
 import json
-import os
-import platform
 import statistics
 import subprocess
 import tempfile
@@ -16,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from plain_torch import gflop
-from run import HERE, avx512, cpu_model
+from run import HERE, avx512, machine
 
 REPEATS = 9
 ROWS = ("sac", "sac_halfcheetah", "td3", "ddpg", "rlpd", "cql", "mopo_model", "mopo_rollouts", "pets_plan")
@@ -63,7 +61,7 @@ def main() -> None:
         "gflops": gflops,
         "typical": {cores: statistics.median(values) for cores, values in gflops.items()},
         "gflop_of_a_unit": {name: float(f"{gflop(name):.4g}") for name in ROWS},
-        "machine": {"cpu": cpu_model(), "avx512": avx512(), "cores": os.cpu_count(), "system": platform.system()},
+        "machine": machine(),
         "date": datetime.now(timezone.utc).date().isoformat(),
         "command": "python benchmarks/speed/peak.py",
     }

@@ -6,16 +6,14 @@ import json
 import signal
 import sys
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Callable
+from contextlib import ExitStack
 from types import FrameType
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from whereabouts import Whereabouts
 
-from rl_training import native
 from rl_training.cli import load_config
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.resources import find_packaged_asset
@@ -83,48 +81,30 @@ def train(preset: str, steps: int, callback: Callback | None = None) -> None:
         get_algorithm_spec(config.algo).train_fn(config, callbacks=[callback] if callback else [])
 
 
-class Window(Callback):
-    """Profiles torch's operators and our functions in C over the last turns alone: a record of all would fill the memory."""
+class Watch(Callback):
+    """In whose machine code the processor is over the last four fifths of a run, when it is past its beginnings."""
 
     def __init__(self, steps: int) -> None:
-        self.first, self.profiler = int(0.8 * steps), profile(activities=[ProfilerActivity.CPU])
-        self.began: float | None = None
-        self.seconds = self.in_c = 0.0
+        self.first, self.whereabouts, self.watching = int(0.2 * steps), Whereabouts(), ExitStack()
+        self.began = False
 
     def on_collect_end(self, trainer: Any, result: Any) -> None:  # noqa: ARG002
-        if self.began is None and trainer.global_step >= self.first:
-            self.profiler.start()
-            if (library := native.library()) is not None:
-                for name in native.CALLS:
-                    setattr(library, name, self._timed(getattr(library, name)))
-            self.began = time.perf_counter()  # the profiler counts by the wall as well
+        done = trainer.global_step or trainer.progress.updates
+        if not self.began and done >= self.first:
+            self.began = True
+            self.watching.enter_context(self.whereabouts.watched())
 
     def on_train_end(self, trainer: Any, result: Any) -> None:  # noqa: ARG002
-        if self.began is not None:
-            self.seconds = time.perf_counter() - self.began
-            self.profiler.stop()
-
-    def share(self) -> float:
-        in_torch = sum(event.self_cpu_time_total for event in self.profiler.key_averages()) / 1e6
-        return (in_torch + self.in_c) / self.seconds
-
-    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*args: Any) -> Any:
-            began = time.perf_counter()
-            result = function(*args)
-            self.in_c += time.perf_counter() - began
-            return result
-
-        return timed
+        self.watching.close()
 
 
 def main() -> None:
     preset, steps = sys.argv[1], int(sys.argv[2])
-    sampler, window = Sampler(), Window(steps)
+    sampler, watch = Sampler(), Watch(steps)
     torch.manual_seed(0)
     train(preset, steps, sampler)
-    train(preset, steps, window)
-    print(json.dumps({"shares": sampler.shares(), "math": round(window.share(), 4)}))
+    train(preset, steps, watch)
+    print(json.dumps({"shares": sampler.shares(), **watch.whereabouts.shares()}))
 
 
 if __name__ == "__main__":

@@ -9,17 +9,17 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 RUNS = {
-    "ppo": ("ppo/cartpole", 12_000),
-    "ppg": ("ppg/cartpole", 12_000),
-    "sac": ("sac/pendulum", 1_500),
-    "td3": ("td3/pendulum", 1_600),
-    "ddpg": ("ddpg/pendulum", 1_600),
-    "rlpd": ("rlpd/pendulum", 320),
-    "cql": ("cql/pendulum", 100),
-    "mopo": ("mopo/pendulum", 300),
+    "ppo": ("ppo/cartpole", 80_000),
+    "ppg": ("ppg/cartpole", 80_000),
+    "sac": ("sac/pendulum", 3_000),
+    "td3": ("td3/pendulum", 3_000),
+    "ddpg": ("ddpg/pendulum", 3_000),
+    "rlpd": ("rlpd/pendulum", 400),
+    "cql": ("cql/pendulum", 300),
+    "mopo": ("mopo/pendulum", 1_500),
     "pets": ("pets/pendulum", 400),
-    "openai_es": ("openai_es/pendulum", 400_000),
-    "ars": ("ars/pendulum", 400_000),
+    "openai_es": ("openai_es/pendulum", 3_000_000),
+    "ars": ("ars/pendulum", 3_000_000),
 }
 
 

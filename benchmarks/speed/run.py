@@ -17,6 +17,7 @@ import platform
 import statistics
 import subprocess
 import sys
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -38,6 +39,17 @@ PEER_SCRIPTS = {"peer_sb3.py": "sb3", "peer_evotorch.py": "sb3", "peer_d3rlpy.py
 
 WALL = ("startup", "checkpoint")  # other processes and the disk count as well
 
+NO_AVX512 = {  # for whatever a program multiplies with
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "OPENBLAS_CORETYPE": "Haswell",
+    "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
+    "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
+}
+# how else than as they are all programs of a row can be run; such results have a folder of their own
+VARIANTS = {"avx2": NO_AVX512, "no_compiler": {"RL_TRAINING_NATIVE": "0"}}
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -48,12 +60,39 @@ def main() -> None:
         "--append", action="store_true", help="add the repeats to those of the row's file, where a row takes long"
     )
     parser.add_argument("--peers", type=Path, default=PEERS, help="a folder of virtual environments that have the peers")
+    parser.add_argument(
+        "--variant", choices=VARIANTS, help="all programs without AVX-512, or ours without what a compiler makes of it"
+    )
     parser.add_argument("--clock", choices=["wall", "processor"], default="wall", help="what one-thread rows are timed by")
     args = parser.parse_args()
     for name in args.row or list(ROWS):
         for threads in args.threads or ROWS[name].threads:
-            earlier = known(ROWS[name], threads) if args.append else {}
-            measure(ROWS[name], earlier, threads=threads, repeats=args.repeats, peers=args.peers, clock=args.clock)
+            trial = Trial(ROWS[name], threads, args.peers, args.variant, args.clock)
+            measure(trial, known(trial) if args.append else {}, repeats=args.repeats)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A row, and what it is measured with."""
+
+    row: Row
+    threads: int
+    peers: Path
+    variant: str | None
+    asked_clock: str
+
+    @property
+    def clock(self) -> str:
+        return "wall" if self.threads > 1 or self.row.name in WALL else self.asked_clock
+
+    @property
+    def file(self) -> Path:
+        return HERE / "results" / (self.variant or "") / f"{self.row.name}_{self.threads}t.json"
+
+    @property
+    def command(self) -> str:
+        variant = f" --variant {self.variant}" if self.variant else ""
+        return f"python benchmarks/speed/run.py --row {self.row.name} --threads {self.threads}{variant} --clock {self.clock}"
 
 
 def interpreter(script: str, peers: Path) -> str:
@@ -71,28 +110,21 @@ def interpreter(script: str, peers: Path) -> str:
     return str(python)
 
 
-def known(row: Row, threads: int) -> dict[str, dict[str, list[float]]]:
-    """What the row's file has of each measure, if it is of the same contestants."""
-    path = result_file(row, threads)
-    measures = json.loads(path.read_text())["measures"] if path.exists() else []
-    return {m["key"]: m["values"] for m in measures if m["values"].keys() == row.contestants.keys()}
+def known(trial: Trial) -> dict[str, dict[str, list[float]]]:
+    """What the trial's file has of each measure, if it is of the same contestants."""
+    measures = json.loads(trial.file.read_text())["measures"] if trial.file.exists() else []
+    return {m["key"]: m["values"] for m in measures if m["values"].keys() == trial.row.contestants.keys()}
 
 
-def result_file(row: Row, threads: int) -> Path:
-    return HERE / "results" / f"{row.name}_{threads}t.json"
-
-
-def measure(
-    row: Row, earlier: dict[str, dict[str, list[float]]], *, threads: int, repeats: int, peers: Path, clock: str
-) -> None:
-    clock = "wall" if threads > 1 or row.name in WALL else clock
+def measure(trial: Trial, earlier: dict[str, dict[str, list[float]]], *, repeats: int) -> None:
+    row, threads = trial.row, trial.threads
     values = {m.key: earlier.get(m.key) or {who: [] for who in row.contestants} for m in row.measures}
     versions: dict[str, str] = {}
     begun = len(next(iter(values[row.measures[0].key].values())))
     repeats += begun
     for repeat in range(begun, repeats):
         for who, script in row.contestants.items():
-            result = one_run(who, script, row, threads=threads, seed=repeat, peers=peers, clock=clock)
+            result = one_run(who, script, trial, seed=repeat)
             versions[result["program"]] = result["version"]
             for key, value in result["values"].items():
                 values[key][who].append(float(f"{value:.5g}"))
@@ -104,24 +136,27 @@ def measure(
         "row": row.name,
         "title": row.title,
         "threads": threads,
-        "clock": clock,
+        "variant": trial.variant,
+        "clock": trial.clock,
         "measures": [summary(measure, values[measure.key], threads) for measure in row.measures],
         "note": row.note,
         "versions": versions | library_versions(),
-        "machine": {"cpu": cpu_model(), "avx512": avx512(), "cores": os.cpu_count(), "system": platform.system()},
+        "machine": machine(),
         "date": datetime.now(timezone.utc).date().isoformat(),
-        "command": f"python benchmarks/speed/run.py --row {row.name} --threads {threads} --repeats {repeats} --clock {clock}",
+        "command": f"{trial.command} --repeats {repeats}",
     }
-    result_file(row, threads).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    trial.file.parent.mkdir(exist_ok=True)
+    trial.file.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
-def one_run(who: str, script: str, row: Row, *, threads: int, seed: int, peers: Path, clock: str) -> dict[str, Any]:
-    python = interpreter(script, peers)
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONDONTWRITEBYTECODE": "1", "SPEED_CLOCK": clock}
+def one_run(who: str, script: str, trial: Trial, *, seed: int) -> dict[str, Any]:
+    row, threads = trial.row, trial.threads
+    python = interpreter(script, trial.peers)
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONDONTWRITEBYTECODE": "1", "SPEED_CLOCK": trial.clock}
+    environment |= VARIANTS.get(trial.variant or "", {})
     if who == "sbx":  # JAX has no setting for it: its pool follows the processors it may use
-        environment["XLA_FLAGS"] = (
-            f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'} intra_op_parallelism_threads={threads}"
-        )
+        flags = f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'} intra_op_parallelism_threads={threads}"
+        environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {flags}"
     arguments = [python, script, who, row.name, str(threads), str(seed)]
     if who == "sbx" and threads == 1 and hasattr(os, "sched_getaffinity"):
         arguments = ["taskset", "-c", str(min(os.sched_getaffinity(0))), *arguments]
@@ -181,13 +216,30 @@ def library_versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in ("torch", "numpy", "gymnasium")}
 
 
+def machine() -> dict[str, Any]:
+    """Hypervisors may hide a processor's name; family and model tell which design it is."""
+    design = {name: int(value) for name in ("cpu family", "model") if (value := cpu_fact(name)) is not None}
+    return {
+        "cpu": cpu_model(),
+        **{name.removeprefix("cpu "): value for name, value in design.items()},
+        "avx512": avx512(),
+        "cores": os.cpu_count(),
+        "system": platform.system(),
+    }
+
+
 def cpu_model() -> str:
-    return next((line.partition(":")[2].strip() for line in cpu_facts() if line.startswith("model name")), platform.processor())
+    return cpu_fact("model name") or platform.processor()
 
 
 def avx512() -> bool:
     """Machines of one name differ in whether they show it to their guests."""
     return any(line.startswith("flags") and "avx512f" in line.split() for line in cpu_facts())
+
+
+def cpu_fact(name: str) -> str | None:
+    pairs = (line.partition(":") for line in cpu_facts())
+    return next((value.strip() for key, _, value in pairs if key.strip() == name), None)
 
 
 def cpu_facts() -> list[str]:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from run import cpu_model, library_versions
+from run import library_versions, machine
 
 from rl_training.algorithms import PETS, RLPD, SAC
 from rl_training.data.replay_buffer import ReplayBuffer
@@ -79,6 +78,12 @@ def sac_update(width: int) -> float:
     return microseconds(lambda: learner.update(data, global_step=0), repeats=3)
 
 
+def dynamics_update(members: int) -> float:
+    model = MLPMOPOEnsembleModel(17, 6, (200, 200), num_ensembles=members)
+    learner, data = PETS(model, learning_rate=1e-3), batch()
+    return microseconds(lambda: learner.update(data, global_step=0), repeats=3)
+
+
 def plan(candidates: int) -> float:
     learner, obs = PETS(MLPMOPOEnsembleModel(3, 1, (128, 128), 5), 1e-3), np.zeros(3, dtype=np.float32)
     budget: dict[str, Any] = {"horizon": 20, "num_iterations": 3, "num_topk": 8, "num_particles": 5}
@@ -96,9 +101,9 @@ def generation(population: int) -> float:
     return microseconds(lambda: evaluator.run(todo, range(population // 2)), repeats=3) / 200
 
 
-def pool_step(num_envs: int) -> float:
+def pool_step(num_envs: int, backend: str = "batched") -> float:
     source = EnvSource("CartPole-v1", {})
-    pool = EnvPool(source, source.spec(), num_envs=num_envs, seed=0, stream=0, backend="batched")
+    pool = EnvPool(source, source.spec(), num_envs=num_envs, seed=0, stream=0, backend=backend)
     actions = np.arange(num_envs) % 2
     return microseconds(lambda: pool.step(actions))
 
@@ -107,9 +112,11 @@ CURVES: tuple[tuple[str, str, Callable[[int], float], tuple[int, ...]], ...] = (
     ("Replay: one in, 256 out", "rows in the buffer", buffer_step, (1_000, 10_000, 100_000, 1_000_000)),
     ("RLPD update", "critics", critic_update, (2, 5, 10, 20)),
     ("SAC update", "network width", sac_update, (32, 64, 128, 256, 512)),
+    ("Update of dynamics, 2×200", "members", dynamics_update, (2, 5, 10, 20)),
     ("PETS plan", "candidates", plan, (25, 50, 100, 200, 400)),
     ("ES: a step of all", "population", generation, (16, 64, 256, 1024)),
-    ("CartPole: a step of all", "batched environments", pool_step, (1, 8, 64, 512)),
+    ("CartPole, batched: a step of all", "environments", pool_step, (1, 8, 64, 512)),
+    ("CartPole, stock: a step of all", "environments", partial(pool_step, backend="local_sync"), (1, 8, 64, 512)),
 )
 
 
@@ -128,8 +135,7 @@ def main() -> None:
         for entry in CURVES:
             found.append(curve(*entry))
             print(found[-1], flush=True)
-    machine = {"cpu": cpu_model(), "cores": os.cpu_count(), "system": platform.system()}
-    record = {"curves": found, "versions": library_versions(), "machine": machine, "date": f"{datetime.now(timezone.utc):%F}"}
+    record = {"curves": found, "versions": library_versions(), "machine": machine(), "date": f"{datetime.now(timezone.utc):%F}"}
     (HERE / "results" / "scaling.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
