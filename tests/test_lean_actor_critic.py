@@ -91,29 +91,66 @@ def test_a_gradient_longer_than_the_limit_is_cut_to_it_and_nan_is_not_hidden():
     assert torch.isnan(model.gradient).all()
 
 
+def fresh_batch(model: MLPActorCritic) -> dict[str, torch.Tensor]:
+    columns = {name: torch.randn(ROWS) for name in ("logprobs", "advantages", "returns")}
+    return {"obs": torch.randn(ROWS, 5), "actions": actions_for(model)} | columns
+
+
+def gradient_of(learner: PPO, model: MLPActorCritic, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """What `learner` makes of a batch with the parameters of `model`."""
+    learner.policy.load_state_dict(model.state_dict())
+    learner.update(batch)
+    return learner.policy.gradient.clone()
+
+
+WRITES = {
+    "by torch": lambda column: column.copy_(column.flip(0)),
+    "past autograd": lambda column: column.data.copy_(column.flip(0)),
+    "by numpy": lambda column: np.copyto(column.numpy(), column.flip(0).numpy()),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 @pytest.mark.parametrize("discrete", [True, False])
 @pytest.mark.parametrize("column", ["obs", "actions", "logprobs", "advantages", "returns"])
-def test_a_batch_is_looked_at_anew_when_a_column_is_changed_in_place_or_replaced(discrete, column):
+def test_a_batch_is_learnt_from_as_it_is_now_whoever_wrote_into_it(discrete, column, write):
     model = made(discrete=discrete, activation="tanh")
-    batch = {"obs": torch.randn(ROWS, 5), "actions": actions_for(model)}
-    batch |= {name: torch.randn(ROWS) for name in ("logprobs", "advantages", "returns")}
-
-    def gradient(learner: PPO) -> torch.Tensor:
-        learner.policy.load_state_dict(model.state_dict())
-        learner.update(batch)
-        return learner.policy.gradient.clone()
-
-    one, other = (PPO(copy.deepcopy(model), learning_rate=1e-3, max_grad_norm=None) for _ in range(2))
-    first = gradient(one)
-    assert torch.equal(gradient(one), first)
-    batch[column].copy_(batch[column].flip(0))
-    changed = gradient(one)
+    batch = fresh_batch(model)
+    learner = PPO(copy.deepcopy(model), learning_rate=1e-3, max_grad_norm=None)
+    first = gradient_of(learner, model, batch)
+    assert torch.equal(gradient_of(learner, model, batch), first)
+    write(batch[column])
+    changed = gradient_of(learner, model, batch)
     assert not torch.equal(changed, first)
-    assert torch.equal(changed, gradient(other))
-    batch[column] = batch[column].roll(1, 0)
-    replaced = gradient(one)
-    assert not torch.equal(replaced, changed)
-    assert torch.equal(replaced, gradient(PPO(copy.deepcopy(model), learning_rate=1e-3, max_grad_norm=None)))
+    cloned = {name: tensor.clone() for name, tensor in batch.items()}
+    assert torch.equal(changed, gradient_of(PPO(copy.deepcopy(model), learning_rate=1e-3, max_grad_norm=None), model, cloned))
+
+
+def test_batches_that_are_said_to_stay_as_they_are_are_prepared_once_and_give_the_same(monkeypatch):
+    model = made(discrete=True, activation="tanh")
+    batch = fresh_batch(model)
+    ordinary, told = (PPO(copy.deepcopy(model), learning_rate=1e-3) for _ in range(2))
+    prepared = []
+    rows = told.lean.rows
+    monkeypatch.setattr(told.lean, "rows", lambda *columns: prepared.append(1) or rows(*columns))
+    with told.unchanging_batches():
+        for learner in (ordinary, told):
+            for _ in range(3):
+                learner.update(dict(batch))
+    assert torch.equal(ordinary.policy.flat, told.policy.flat)
+    assert len(prepared) == 1
+    told.update(batch)
+    assert len(prepared) == 2
+
+
+def test_tensors_made_in_inference_mode_can_be_learnt_from():
+    model = made(discrete=True, activation="tanh")
+    with torch.inference_mode():
+        batch = fresh_batch(model)
+        learner = PPO(copy.deepcopy(model), learning_rate=1e-3)
+        inside = gradient_of(learner, model, batch)
+    batch = {name: column.clone() for name, column in batch.items()}
+    assert torch.equal(inside, gradient_of(PPO(copy.deepcopy(model), learning_rate=1e-3), model, batch))
 
 
 def test_losses_of_arrays_are_those_of_tensors():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, TypeAlias
 
 from torch import Tensor
@@ -94,6 +95,12 @@ class OnPolicyAlgorithm(Algorithm):
 
     def normalize(self, obs: Tensor) -> Tensor:
         return obs if self.observation_normalizer is None else self.observation_normalizer(obs)
+
+    @contextmanager
+    def unchanging_batches(self) -> Iterator[None]:
+        """Within, the caller writes into no batch that it hands to `update`: what was worked out of one may be kept for the
+        next time that it comes."""
+        yield
 
     def scale_rewards(self, rewards: Tensor, cuts: Tensor) -> Tensor:
         """Rewards (time, environments) as the learner wants them."""

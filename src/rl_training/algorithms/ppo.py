@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -96,10 +98,9 @@ def normalized(advantages: Tensor) -> Tensor:
 
 
 class Prepared(NamedTuple):
-    """A batch as the lean networks and their loss take it; `key` tells it from others while `holds` is held."""
+    """A batch as the lean networks and their loss take it, and what it was made of."""
 
-    key: tuple[Any, ...]
-    holds: tuple[Any, ...]
+    made_of: tuple[Any, ...]
     rows: LeanRows
     columns: dict[str, np.ndarray]
 
@@ -137,6 +138,7 @@ class PPO(OnPolicyAlgorithm):
         self.parameters = list(policy.parameters())
         self.optimizer = Adam(self.parameters, learning_rate=learning_rate, eps=adam_eps)
         self.explicit = isinstance(policy, ActorCritic)
+        self._keeps_prepared = False
         self._last_prepared: Prepared | None = None
         if observation_normalizer is not None:
             self.observation_normalizer = observation_normalizer
@@ -188,22 +190,31 @@ class PPO(OnPolicyAlgorithm):
         return logprobs
 
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (PPO needs no clock)
-        """One gradient step. What can be worked out of a batch beforehand is kept for the next step, if its columns are
-        then the same tensors and unchanged as torch counts changes."""
+        """One gradient step."""
         return UpdateResult(self._explicit_step(batch) if self.explicit else detached(self._autograd_step(batch)))
 
     def _normalized(self, batch: Batch) -> Batch:
         return batch | {"advantages": normalized(batch["advantages"])} if self.normalize_advantages else batch
 
+    @contextmanager
+    def unchanging_batches(self) -> Iterator[None]:
+        """A rollout that is one minibatch in every pass is prepared once."""
+        self._keeps_prepared = True
+        try:
+            yield
+        finally:
+            self._keeps_prepared, self._last_prepared = False, None
+
     def _prepared(self, lean: LeanActorCritic, batch: Batch) -> Prepared:
-        """Made once for a rollout that is one minibatch in every pass."""
-        key = (id(lean), *((name, id(column), column._version) for name, column in batch.items()))
-        if self._last_prepared is None or self._last_prepared.key != key:
-            minibatch = self._normalized(batch)
-            columns = {name: minibatch[name].detach().numpy() for name in LOSS_COLUMNS if name in minibatch}
-            rows = lean.rows(batch["obs"], batch["actions"])
-            self._last_prepared = Prepared(key, (lean, *batch.values()), rows, columns)
-        return self._last_prepared
+        made_of, last = (lean, *batch, *batch.values()), self._last_prepared
+        if last is not None and len(made_of) == len(last.made_of) and all(map(operator.is_, made_of, last.made_of)):
+            return last
+        minibatch = self._normalized(batch)
+        columns = {name: minibatch[name].detach().numpy() for name in LOSS_COLUMNS if name in minibatch}
+        prepared = Prepared(made_of, lean.rows(batch["obs"], batch["actions"]), columns)
+        if self._keeps_prepared:
+            self._last_prepared = prepared
+        return prepared
 
     def _coefficients(self) -> dict[str, Any]:
         return {

@@ -76,14 +76,15 @@ class OnPolicyLoop(CollectingLoop):
         batch, metrics = self.prepare(to_batch(self.columns, self.collector.device))
         updates = 0
         unread = 0 if max_updates is not None else self._unread_updates(len(batch["obs"]))
-        for minibatch in self._passes(batch):
-            if max_updates is not None and updates >= max_updates:
-                break
-            self.algorithm.measures = updates >= unread
-            metrics |= self.algorithm.update(minibatch, global_step=global_step).metrics
-            updates += 1
-            if self._moved_too_far(metrics):
-                break
+        with self.algorithm.unchanging_batches():
+            for minibatch in self._passes(batch):
+                if max_updates is not None and updates >= max_updates:
+                    break
+                self.algorithm.measures = updates >= unread
+                metrics |= self.algorithm.update(minibatch, global_step=global_step).metrics
+                updates += 1
+                if self._moved_too_far(metrics):
+                    break
         self.algorithm.measures = True
         metrics |= self.after_updates(batch, global_step=global_step)
         # only now: acting and learning of this turn saw the same statistics
