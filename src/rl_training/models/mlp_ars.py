@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from rl_training.models.blas import tiny_by_numpy
 from rl_training.models.flat_mlp import as_rows
+from rl_training.models.native_policies import NativePolicies, population_serves
 from rl_training.models.products import tanh_
 
 LINE = 16  # float32 numbers in a cache line
@@ -182,6 +183,18 @@ class MemberPolicies:
             np.minimum(actions, MOST, out=actions)
         elif h is not actions:
             actions[:] = h
+
+
+def policies_around(
+    model: MLPARSModel, center: np.ndarray, steps: np.ndarray, members: np.ndarray, *, rows: int
+) -> NativePolicies | MemberPolicies:
+    """The policies `center` + `steps[d]`, member 2 d, and `center` - `steps[d]`, member 2 d + 1, of the members named."""
+    sizes = (model.obs_dim, *(n_out for _, n_out in model.shapes))
+    if population_serves(sizes):
+        return NativePolicies(sizes, center, steps, members, rows=rows, biased=model.bias, discrete=model.discrete)
+    signs = (1 - 2 * (members % 2)).astype(np.float32)
+    parameters = center + signs[:, None] * steps[members // 2]
+    return MemberPolicies(model, torch.from_numpy(parameters), rows=rows)
 
 
 class _Layer(NamedTuple):

@@ -52,6 +52,22 @@ class World(ctypes.Structure):
     )
 
 
+class Population(ctypes.Structure):
+    """As `policies.h` has it: a policy, steps away from it, and what those on both sides of them are shown and answer."""
+
+    _fields_ = (
+        ("layers", ctypes.c_int64),
+        ("sizes", ctypes.c_int64 * (MOST_LAYERS + 1)),
+        ("biased", ctypes.c_int64),
+        ("bounded", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("center", "steps")),
+        ("apart", ctypes.c_int64),
+        ("members", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("count", "rows")),
+        *((name, ctypes.c_void_p) for name in ("x", "memory", "to")),
+    )
+
+
 _POINTER, _COUNT, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 CALLS = {
     "tape_size": ([_POINTER, _COUNT, _COUNT], _COUNT),
@@ -77,6 +93,7 @@ CALLS = {
         None,
     ),
     "imagine_rows": ([*[_POINTER] * 5, _COUNT, *[_POINTER] * 5, _COUNT], None),
+    "act_as_many": ([_POINTER], None),
     "adam": ([*[_POINTER] * 5, _COUNT, *[_NUMBER] * 5, _COUNT], None),
     "follow": ([_POINTER, _POINTER, _COUNT, _NUMBER, _COUNT], None),
     "squash": ([_POINTER, _POINTER, _COUNT, _COUNT, *[_POINTER] * 3], None),

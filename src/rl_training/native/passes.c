@@ -383,6 +383,7 @@ EXPORT void inputs_back(const Network *net, const int64_t *chosen, int64_t membe
 
 #include "imagined.h"
 #include "actors.h"
+#include "policies.h"
 
 /* The digest of the sources that this was compiled from (`native.digest`). */
 EXPORT const char *sources(void) { return SOURCES; }

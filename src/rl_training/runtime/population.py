@@ -15,11 +15,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from rl_training.envs.seeds import episode_seeds, generators
 from rl_training.envs.vector import EnvFault, VectorEnvs, all_finite
-from rl_training.models.mlp_ars import MemberPolicies, MLPARSModel
+from rl_training.models.mlp_ars import MLPARSModel, policies_around
 from rl_training.runtime.observation_sums import ObservationSums
 from rl_training.runtime.rng import Stream
 from rl_training.types import EnvSpec
@@ -158,11 +157,7 @@ class _Share:
         self.returns, self.lengths = np.zeros(count), np.zeros(count, dtype=np.int64)
         self.sums = np.zeros((2, count, spec.obs_dim))
         self.seeds = generation.episode_seeds(directions).repeat(2, axis=0).ravel().tolist()
-        pairs = np.empty((len(directions), 2, len(generation.parameters)), dtype=np.float32)
-        steps = np.float32(generation.noise_std) * generation.perturbations(directions)
-        np.add(generation.parameters, steps, out=pairs[:, 0])
-        np.subtract(generation.parameters, steps, out=pairs[:, 1])
-        self.parameters = torch.from_numpy(pairs).flatten(0, 1)
+        self.steps = np.float32(generation.noise_std) * generation.perturbations(directions)
         self.noise = _ActionNoise(generation, directions, spec)
         self.rows = self.slots = self.births = np.zeros(0, dtype=np.int64)
         self.obs, self.totals = np.zeros((0, spec.obs_dim), dtype=np.float32), np.zeros(0)
@@ -249,10 +244,8 @@ class _Share:
 
     def _lay_out(self, members: np.ndarray) -> None:
         """Make the batched policy of these members; those whose episodes are over need not be computed."""
-        episodes, everyone = self.generation.episodes, len(members) == len(self.parameters)
-        self.members = members
-        parameters = self.parameters if everyone else self.parameters[torch.from_numpy(members)]
-        self.policies = MemberPolicies(self.model, parameters, rows=episodes)
+        generation, self.members = self.generation, members
+        self.policies = policies_around(self.model, generation.parameters, self.steps, members, rows=generation.episodes)
         self.inputs = self.policies.obs.numpy()
         self.as_rows = (-1,) if self.spec.discrete else (-1, self.spec.action_dim)
 
