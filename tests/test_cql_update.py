@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
 from replay_batches import batch_of
 from rl_training.algorithms.cql import CQL, CQLAlgorithm, conservative_gap, cql_loss, cql_loss_gradient
@@ -124,6 +125,19 @@ def test_sampled_actions_are_a_third_each_and_know_their_density():
     # π's own actions: the mean of exp(-log density) over the samples is the volume of the space
     volume = (-logprobs[:, 500:1000]).exp().mean(1)
     torch.testing.assert_close(volume, torch.full((8,), 4.0), atol=1.5, rtol=0)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_each_sampled_action_has_its_log_density_at_the_state_it_was_drawn_at(wrapped):
+    model, batch = MLPSACModel(3, 2, (16, 16)), batch_of(8)
+    agent = CQL(Wrapped(model) if wrapped else model, learning_rate=1e-2, num_cql_samples=4)
+    actions, logprobs = agent.sampled_actions(batch)
+    torch.testing.assert_close(logprobs[:, :4], torch.full((8, 4), -math.log(4.0)))  # of the square [-1, 1]²
+    for third, obs in ((slice(4, 8), batch["obs"]), (slice(8, 12), batch["next_obs"])):
+        mean, log_std = model.actor(obs).detach().unsqueeze(1).chunk(2, dim=-1)
+        squashed = TransformedDistribution(Normal(mean, log_std.exp()), [TanhTransform()])
+        expected = squashed.log_prob(actions[:, third]).sum(-1)
+        torch.testing.assert_close(logprobs[:, third], expected, atol=1e-3, rtol=1e-3)
 
 
 def test_the_penalty_makes_recorded_actions_worth_more_than_others():
