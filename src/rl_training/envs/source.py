@@ -55,7 +55,7 @@ class EnvSource:
     def env_id(self) -> str:
         """The id as it was given, or the spec id or class name of an object."""
         if self._env_id is None:
-            with self._one() as env:
+            with self.one() as env:
                 self._env_id = _name_of(env)
         return self._env_id
 
@@ -78,7 +78,7 @@ class EnvSource:
 
     def spec(self) -> EnvSpec:
         """Shapes and bounds, from one environment that is made for it."""
-        with self._one() as env:
+        with self.one() as env:
             self._env_id = self._env_id or _name_of(env)
             return describe_env(env, self._env_id)
 
@@ -108,12 +108,13 @@ class EnvSource:
             another = self._rebuild(self._object)
             close_env(another)
             return partial(gym.make, another.spec or self.env_id, disable_env_checker=True)
-        with self._one() as env:  # imports and registers what the id needs
+        with self.one() as env:  # imports and registers what the id needs
             registered = gym.registry.get(env.unwrapped.spec.id) if env.unwrapped.spec else None
         return partial(gym.make, registered or self.env_id, **self._kwargs)
 
     @contextmanager
-    def _one(self) -> Iterator[Env]:
+    def one(self) -> Iterator[Env]:
+        """One to look at: made for it, or the user's object itself."""
         env = self.make() if self._object is None else self._object
         try:
             yield env

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from rl_training.data.recorded_data import RecordedData
-from rl_training.envs.source import EnvSource
 from rl_training.errors import ConfigError
 from rl_training.runtime.policy import Policy
 from rl_training.runtime.recording import RandomBehavior, record
@@ -61,7 +60,7 @@ def collect_data(
         noise=noise,
         random_share=random_share,
     )
-    source = EnvSource(config.env_id, config.env_kwargs, env)
+    source = policy.environments(env)
     with isolated_rng(seed):
         return record(
             source,

@@ -13,6 +13,7 @@ import torch
 from typing_extensions import Unpack
 
 from rl_training.data.offline_dataset import OfflineDataset
+from rl_training.envs.layers import made_otherwise
 from rl_training.envs.pool import EnvPool, Evaluator
 from rl_training.envs.population import PopulationEnvs
 from rl_training.envs.source import EnvSource
@@ -32,6 +33,7 @@ from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.offline_data import load_offline_data
 from rl_training.runtime.ray_population import RayPopulation
 from rl_training.runtime.rng import Stream
+from rl_training.runtime.same_env import require_same_env, warn_of_forgotten_statistics
 from rl_training.runtime.session import Session
 from rl_training.runtime.torch_settings import torch_settings
 from rl_training.types import EnvSpec
@@ -64,12 +66,17 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
     require_known(given)
     callbacks = checked_callbacks(given.get("callbacks"))
     source = EnvSource(config.env_id, config.env_kwargs, given.get("env"))
+    saved = given.get("checkpoint_state")
+    if saved is not None:
+        with must_fit():  # before one is made: what is left of an object is perhaps no id that anything is registered by
+            require_same_env(source, saved.metadata.get("made_on"), algo=config.algo, env_id=config.env_id)
     spec = source.spec()
     require_algorithm_fits(config, spec)
-    saved = given.get("checkpoint_state")
     if saved is not None:
         with must_fit():
             require_same_task(config, spec, saved)
+    made_on = made_otherwise(source, config.env_id, config.env_kwargs)
+    warn_of_forgotten_statistics(made_on)
     device = resolve_device(config.device)
     with enough_memory(config):
         dataset = _prior_data(config, source, spec, saved)
@@ -93,6 +100,7 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
             callbacks.insert(0, EarlyStoppingCallback(early_stopping))
         session = Session(config, spec=spec, run=run, pool=pool, evaluator=evaluator, callbacks=callbacks, resume_from=saved)
         session.dataset = dataset
+        session.made_on = made_on
         yield session
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.heap import keep_freed_memory
 from rl_training.runtime.opening import resolve_device
+from rl_training.runtime.same_env import require_same_env
 from rl_training.runtime.single_policy import SinglePolicy
 from rl_training.types import EnvSpec
 
@@ -27,8 +29,17 @@ from rl_training.types import EnvSpec
 class Policy:
     """What a checkpoint knows how to do: the learner with its normaliser, and the environment's spaces."""
 
-    def __init__(self, config: TrainConfig, spec: EnvSpec, algorithm: Algorithm, *, device: torch.device) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        spec: EnvSpec,
+        algorithm: Algorithm,
+        *,
+        device: torch.device,
+        made_on: Sequence[str] | None = None,
+    ) -> None:
         self.config, self.spec, self.algorithm, self.device = config, spec, algorithm, device
+        self.made_on = made_on  # the layers of its environment, where the configuration's id does not say them
         keep_freed_memory()
         network = algorithm.policy_network(spec) if device.type == "cpu" else None
         self._single = None if network is None else SinglePolicy(network, spec)
@@ -63,10 +74,17 @@ class Policy:
             advice = "this is what env.reset() returns, (obs, info): pass obs alone" if from_reset else f"{error}"
             raise ValueError(f"{self.spec.env_id} is observed as {self.spec.obs_dim} numbers; {advice}") from error
 
+    def environments(self, env: Any = None, **more: Any) -> EnvSource:
+        """Those of the configuration, made with `more` arguments, or `env` in their place."""
+        source = EnvSource(self.config.env_id, self.config.env_kwargs | (more if env is None else {}), env)
+        require_same_env(source, self.made_on, algo=self.config.algo, env_id=self.config.env_id)
+        return source
+
     def evaluate(self, *, num_episodes: int | None = None, env: Any = None) -> dict[str, Any]:
         """Mean and spread of the returns of the deterministic policy."""
-        source = EnvSource(self.config.env_id, self.config.env_kwargs, env)
-        evaluator = PolicyEvaluator(Evaluator(source, self.spec), self.spec, seed=self.config.seed, device=self.device)
+        evaluator = PolicyEvaluator(
+            Evaluator(self.environments(env), self.spec), self.spec, seed=self.config.seed, device=self.device
+        )
         try:
             return evaluator(self.algorithm, num_episodes=self.config.eval_episodes if num_episodes is None else num_episodes)
         finally:
@@ -92,4 +110,4 @@ def load_policy(path: str | Path, *, device: str = "auto") -> Policy:
             algorithm.load_state_dict(state.algorithm_state)
     except MisfitError as error:
         raise CheckpointError(f"{file}: {error}") from error
-    return Policy(config, spec, algorithm, device=where)
+    return Policy(config, spec, algorithm, device=where, made_on=state.metadata.get("made_on"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from rl_training.data.offline_dataset import OfflineDataset
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.pool import EnvPool
 from rl_training.envs.population import PopulationEnvs
-from rl_training.errors import EnvError, EnvNumericsError, NumericsError, RLTrainingError, TrainingInterrupted
+from rl_training.errors import EnvError, EnvNumericsError, NumericsError, RLTrainingError
 from rl_training.experiment.checkpoint import CheckpointState, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import step_of
@@ -29,7 +28,7 @@ from rl_training.runtime.progress import Progress, plain_metrics
 from rl_training.runtime.ray_population import RayPopulation
 from rl_training.runtime.retries import collect_turn
 from rl_training.runtime.rng import Stream, TorchRng
-from rl_training.runtime.signals import StopSignals
+from rl_training.runtime.signals import StopSignals, interruption
 from rl_training.types import Collected, EnvSpec, State, TrainResult, UpdateResult
 
 log = logging.getLogger(__name__)
@@ -56,6 +55,7 @@ class Session:
         self.progress = Progress()
         self.rng = TorchRng()
         self.dataset: OfflineDataset | None = None  # of algorithms with dataset options
+        self.made_on: list[str] | None = None  # the environment's layers, where its id does not say them
         self.stop_reason: str | None = None
         self.update_metrics: dict[str, Any] = {}
         self.eval_metrics: dict[str, Any] = {}
@@ -242,7 +242,7 @@ class Session:
             "trainer_state": self._trainer_state,
         }
         states = {name: make() if name in parts else {} for name, make in makers.items()}
-        metadata = {"env_spec": self.spec.to_dict(), **self.run.checkpoint_metadata()}
+        metadata = {"env_spec": self.spec.to_dict(), "made_on": self.made_on, **self.run.checkpoint_metadata()}
         return CheckpointState(config=self.config.to_dict(), metadata=metadata, **states)
 
     def _trainer_state(self) -> State:
@@ -295,6 +295,4 @@ class Session:
         result = TrainResult(self.run.directory, path, self.final_metrics())
         for callback in self.callbacks:
             callback.on_train_end(self, result)
-        command = f"rl-training resume --checkpoint {shlex.quote(str(self.run.directory))}"
-        message = f"interrupted at step {self.global_step}; everything is saved. Go on with:\n  {command}"
-        raise TrainingInterrupted(message, signum=signum, result=result)
+        raise interruption(signum, result, step=self.global_step, made_on=self.made_on)

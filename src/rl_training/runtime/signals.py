@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import signal
 import threading
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
+
+from rl_training.errors import TrainingInterrupted
+from rl_training.types import TrainResult
 
 log = logging.getLogger(__name__)
 
@@ -35,3 +40,12 @@ class StopSignals:
             raise KeyboardInterrupt
         self.received = self.received or number
         log.warning("%s: finishing the turn and saving; Ctrl-C again leaves at once", signal.Signals(number).name)
+
+
+def interruption(signum: int, result: TrainResult, *, step: int, made_on: Sequence[str] | None) -> TrainingInterrupted:
+    """What ends a run that is saved, with the way to go on; by command only where an id says what the environment is."""
+    command = f"rl-training resume --checkpoint {shlex.quote(str(result.run_dir))}"
+    if made_on is not None:
+        command = f"rl_training.runtime.workflows.resume_training({str(result.run_dir)!r}, env=...)"
+    message = f"interrupted at step {step}; everything is saved. Go on with:\n  {command}"
+    return TrainingInterrupted(message, signum=signum, result=result)

@@ -13,7 +13,6 @@ import numpy as np
 
 from rl_training.envs.filming import film_source, headless, rehearse
 from rl_training.envs.pool import Evaluator
-from rl_training.envs.source import EnvSource
 from rl_training.errors import ConfigError, MissingExtraError
 from rl_training.experiment.files import reason
 from rl_training.runtime.evaluation import PolicyEvaluator
@@ -39,8 +38,7 @@ def record_video(policy: Policy, out: str | Path, *, num_episodes: int = 1, env:
     if num_episodes < 1:
         raise ConfigError(f"episodes to film: given {num_episodes}; possible: at least 1")
     config, spec = policy.config, policy.spec
-    kwargs = {**config.env_kwargs, "render_mode": "rgb_array"} if env is None else config.env_kwargs
-    source = EnvSource(config.env_id, kwargs, env)
+    source = policy.environments(env, render_mode="rgb_array")
     with headless(), _replacing(path) as partial:
         film = _Film(partial, fps=rehearse(source) or DEFAULT_FPS)
         evaluator = PolicyEvaluator(

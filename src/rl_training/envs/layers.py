@@ -1,0 +1,75 @@
+"""What an environment is made of, in words: to tell an object or a factory from what its id alone gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+
+from rl_training.envs.source import Env, EnvSource
+from rl_training.errors import RLTrainingError
+
+# they change no number that a learner sees
+UNSEEN = (
+    gym.wrappers.OrderEnforcing,
+    gym.wrappers.PassiveEnvChecker,
+    gym.wrappers.RecordEpisodeStatistics,
+    gym.wrappers.RecordVideo,
+)
+# their running statistics are part of what a policy learns from, and no checkpoint has them
+FORGETFUL = {"NormalizeObservation": "normalize_observations", "NormalizeReward": "normalize_rewards"}
+
+
+def layers_of(env: Env) -> list[str]:
+    """From the outermost wrapper inwards, as `TransformReward`, `TimeLimit(50)` and `Pendulum-v1(g=5.0)`; what the id's own
+    registration says need not be said."""
+    names = []
+    while isinstance(env, gym.Wrapper):
+        if type(env) is gym.wrappers.TimeLimit:
+            limit = env._max_episode_steps
+            names += [] if limit == getattr(_registered(env), "max_episode_steps", None) else [f"TimeLimit({limit})"]
+        elif type(env) not in UNSEEN:
+            names.append(type(env).__name__)
+        env = env.env
+    spec, registered = env.spec, _registered(env)
+    if spec is None:
+        return [*names, type(env).__name__]
+    usual: Mapping[str, Any] = {} if registered is None else registered.kwargs
+    special = [
+        f"{name}={_shown(value)}"
+        for name, value in sorted(spec.kwargs.items())
+        if name != "render_mode" and (name not in usual or _shown(usual[name]) != _shown(value))
+    ]
+    return [*names, f"{spec.id}({', '.join(special)})" if special else str(spec.id)]
+
+
+def made_otherwise(source: EnvSource, env_id: str, env_kwargs: Mapping[str, Any]) -> list[str] | None:
+    """The layers of what `source` gives, where `env_id` and `env_kwargs` alone would not make the same."""
+    if source.named:
+        return None
+    layers = layers_in(source)
+    if not env_kwargs and layers == [env_id] and env_id in gym.registry:
+        return None
+    try:
+        return None if layers == layers_in(EnvSource(env_id, env_kwargs)) else layers
+    except RLTrainingError:
+        return layers
+
+
+def layers_in(source: EnvSource) -> list[str]:
+    """The layers of the environments that `source` gives."""
+    with source.one() as env:
+        return layers_of(env)
+
+
+def _registered(env: Env) -> Any:
+    spec = env.unwrapped.spec
+    return None if spec is None else gym.registry.get(spec.id)
+
+
+def _shown(value: Any) -> str:
+    """A value as text that is the same in another process; what has an address in its text is told by its type alone."""
+    text = repr(value)
+    text = type(value).__name__ if " at 0x" in text else " ".join(text.split())
+    return text if len(text) <= 80 else text[:77] + "..."
