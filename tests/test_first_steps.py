@@ -6,6 +6,7 @@ import logging
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from rl_training import PPO, SAC
 from rl_training.cli import main
@@ -87,6 +88,11 @@ def test_what_reset_returns_is_no_observation(agent):
         agent.predict(env.reset(seed=0))
     with pytest.raises(ValueError, match="CartPole-v1 is observed as 4 numbers"):
         agent.predict(["left", "right"])
+
+
+def test_a_tensor_that_hangs_in_a_graph_is_observed_like_any_other(agent):
+    obs = torch.full((4,), 0.1)
+    assert agent.predict(obs.clone().requires_grad_()) == agent.predict(obs.tolist())
 
 
 def test_loading_as_another_algorithm_says_whose_it_is(agent):

@@ -53,7 +53,7 @@ class ARS(EvolutionAlgorithm):
         reward_std = torch.cat([positive, negative]).std(correction=0)
         # without any spread all differences are 0, and so is the step
         utilities = (positive - negative) / reward_std.clamp_min(1e-12)
-        perturbations = batch["perturbations"][chosen]
+        perturbations = self.directions(batch)[chosen]
         update = (utilities.to(perturbations.dtype) @ perturbations) * (self.step_size / len(chosen))
         self.model.set_flat_parameters(self.model.flat_parameters() + update)
         parameters = self.model.flat_parameters()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeAlias
 
+import torch
 from torch import Tensor
 
 from rl_training.algorithms.optim import Adam
@@ -28,11 +29,13 @@ class Algorithm(ABC):
 
     saved: ClassVar[tuple[str, ...]] = ()
     learning_rate: float
+    dtype: torch.dtype = torch.float32  # of the parameters; what is handed in is made so
     measures: bool = True  # whether losses' values are wanted as well, of those whose gradients do not need them
 
     @abstractmethod
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
-        """Actions for a batch of observations: in [-1, 1], or indices if the space is discrete."""
+        """Actions for a batch of observations, or for a single one (`entry.of_any_obs`): in [-1, 1], or indices if the space
+        is discrete."""
 
     def explore(self, obs: Tensor) -> Tensor:
         """Actions to learn from."""

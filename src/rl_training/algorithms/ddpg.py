@@ -9,6 +9,7 @@ from torch import nn
 
 from rl_training.algorithms.base import detached
 from rl_training.algorithms.deterministic import DeterministicActorAlgorithm, actor_loss
+from rl_training.algorithms.entry import plain
 from rl_training.algorithms.sac import critic_loss
 from rl_training.models.mlp_ddpg import MLPDDPGModel
 from rl_training.types import Batch, Metrics, UpdateResult
@@ -46,6 +47,7 @@ class DDPG(DeterministicActorAlgorithm):
         )
 
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (DDPG needs no clock)
+        batch = plain(batch, self.dtype)
         critic = self.update_critics(batch)
         actor = self.update_actor(batch)
         self.move_targets()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm
+from rl_training.algorithms.entry import of_any_obs, type_of
 from rl_training.algorithms.lean_losses import bellman_targets, mean
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.algorithms.sac import critic_loss, fill_critic_gradient
@@ -53,16 +54,19 @@ class DeterministicActorAlgorithm(Algorithm):
         self.target = copy.deepcopy(self.model).requires_grad_(False)
         self.actor_parameters = list(self.model.actor.parameters())
         self.critic_parameters = list(self.model.critics.parameters())
+        self.dtype = type_of(self.actor_parameters)
         self.target_parameters = [*self.target.actor.parameters(), *self.target.critics.parameters()]
         self.actor_optimizer = Adam(self.actor_parameters, learning_rate=actor_learning_rate or learning_rate)
         self.critic_optimizer = Adam(self.critic_parameters, learning_rate=learning_rate)
 
+    @of_any_obs
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:  # noqa: ARG002 (there is no other way to act)
         return self._actions(self.model, obs)
 
     def policy_network(self, env: EnvSpec) -> PolicyNetwork | None:
         return self.model.actor.policy_network(env, squash=True) if self.explicit else None
 
+    @of_any_obs
     def explore(self, obs: Tensor) -> Tensor:
         """The actor's actions with Gaussian noise, brought back into [-1, 1]."""
         return self._blurred_actions(self.model, obs, std=self.exploration_noise)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_training.algorithms.entry import plain, type_of
 from rl_training.algorithms.optim import Adam
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel, disagreement
 from rl_training.types import Batch, Metrics, State
@@ -79,10 +80,12 @@ class DynamicsLearner:
         self.deterministic = self.explicit and model.deterministic
         self.decays = tuple(decays)
         self.parameters: list[Tensor] = list(model.ensemble_parameters())
+        self.dtype = type_of(self.parameters)
         self.optimizer = Adam(self.parameters, learning_rate=learning_rate)
 
     def update(self, batch: Batch, *, loss_name: str) -> Metrics:
         """One gradient step on transitions: rows shared by all members, or (members, rows) for rows of their own."""
+        batch = plain(batch, self.dtype)
         inputs, targets = model_rows(batch)
         if self.explicit:
             means, logvars = self.step(inputs, targets)

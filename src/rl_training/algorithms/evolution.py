@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm
+from rl_training.algorithms.entry import of_any_obs, type_of
 from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.models.normalizer import ObservationNormalizer
 from rl_training.models.policy_network import PolicyNetwork
-from rl_training.types import EnvSpec, Metrics
+from rl_training.types import Batch, EnvSpec, Metrics
 
 
 class EvolutionAlgorithm(Algorithm):
@@ -33,10 +34,12 @@ class EvolutionAlgorithm(Algorithm):
         observation_normalizer: ObservationNormalizer | None = None,
     ) -> None:
         self.model = model
+        self.dtype = type_of([model.flat_parameters()])
         self.step_size, self.noise_std = step_size, noise_std
         if observation_normalizer is not None:
             self.observation_normalizer = observation_normalizer
 
+    @of_any_obs
     @torch.no_grad()
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:  # noqa: ARG002 (it always is)
         return self.model.actor(obs if self.observation_normalizer is None else self.observation_normalizer(obs))
@@ -44,6 +47,10 @@ class EvolutionAlgorithm(Algorithm):
     def policy_network(self, env: EnvSpec) -> PolicyNetwork | None:
         layers = self.model.cut(self.model.flat)
         return PolicyNetwork.from_layers(layers, env, activation="tanh", normalizer=self.observation_normalizer)
+
+    def directions(self, batch: Batch) -> Tensor:
+        """The perturbations (K, P), of the parameters' type."""
+        return batch["perturbations"].detach().to(self.dtype)
 
     def observe(self, *, mean: Tensor, var: Tensor, count: int) -> None:
         """Let the observations of a whole generation, given by their moments, move the statistics."""

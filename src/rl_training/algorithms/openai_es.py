@@ -72,10 +72,10 @@ class OpenAIES(EvolutionAlgorithm):
 
     @torch.no_grad()
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (a generation needs no clock)
-        positive, negative, perturbations = batch["positive_returns"], batch["negative_returns"], batch["perturbations"]
+        positive, negative = batch["positive_returns"], batch["negative_returns"]
         returns = torch.cat([positive, negative])
         utilities = centered_ranks(returns) if self.fitness_shaping == "centered_ranks" else standardized_returns(returns)
-        gradient = es_gradient(perturbations, *utilities.chunk(2))
+        gradient = es_gradient(self.directions(batch), *utilities.chunk(2))
         before = self.model.flat_parameters()
         self.model.set_flat_parameters(self._climbed(before, gradient))
         after = self.model.flat_parameters()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, EpisodePolicy, detached
 from rl_training.algorithms.dynamics import DynamicsLearner, dynamics_metrics
+from rl_training.algorithms.entry import of_any_obs
 from rl_training.algorithms.particles import ParticleReturns, members_of
 from rl_training.algorithms.plan_values import PlanValues
 from rl_training.algorithms.planning import CEM, Plan
@@ -51,6 +52,7 @@ class PETS(Algorithm):
         values: PlanValues | None = None,
     ) -> None:
         self.dynamics = DynamicsLearner(dynamics_model, learning_rate=learning_rate, decays=weight_decays)
+        self.dtype = self.dynamics.dtype
         self.planner = planner or CEM()
         self.num_particles, self.ts1, self.warm_start = num_particles, ts1, warm_start
         self.reward_fn, self.termination_fn, self.values = reward_fn, termination_fn, values
@@ -63,6 +65,7 @@ class PETS(Algorithm):
         """One gradient step of the ensemble; rows may be shared by the members or (members, rows)."""
         return UpdateResult(detached(self.dynamics.update(batch, loss_name=LOSS)))
 
+    @of_any_obs
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
         """Plan from scratch. Deterministic planning is a function of the observation; else it draws from torch's stream,
         and the action from the last distribution of the search."""
@@ -70,6 +73,7 @@ class PETS(Algorithm):
             return self.plan(obs, generator=fixed_generator(obs.device)).actions
         return _drawn(self.plan(obs), -1.0, 1.0)
 
+    @of_any_obs
     def explore(self, obs: Tensor) -> Tensor:
         """The first action of a plan from scratch, as in the paper without noise of its own."""
         return self.plan(obs).actions

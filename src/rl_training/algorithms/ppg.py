@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import detached
+from rl_training.algorithms.entry import plain
 from rl_training.algorithms.optim import Adam, clip_gradients
 from rl_training.algorithms.ppo import PPO, ppo_loss, ppo_loss_gradients
 from rl_training.models.heads import Categorical, DiagonalGaussian
@@ -105,13 +106,14 @@ class PPG(PPO):
         if "advantages" in batch:
             result = super().update(batch, global_step=global_step)
         else:
-            result = UpdateResult(self._value_step(batch))
+            result = UpdateResult(self._value_step(plain(batch, self.dtype)))
         self.policy_updates += 1
         return result
 
     def auxiliary_update(self, batch: Batch, *, teacher_model: nn.Module | None = None, global_step: int = 0) -> UpdateResult:  # noqa: ARG002
         """One step of the auxiliary phase on `obs, returns`. What to stay close to is `teacher_model`'s policy, or the
         columns of `teacher_columns` where the batch holds them already."""
+        batch = plain(batch, self.dtype)
         if teacher_model is not None:
             batch = batch | self.teacher_columns(batch["obs"], teacher_model)
         losses = self._explicit_auxiliary_step(batch) if self.explicit else self._autograd_auxiliary_step(batch)

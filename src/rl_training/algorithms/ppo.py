@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import OnPolicyAlgorithm, detached
+from rl_training.algorithms.entry import of_any_obs, plain, type_of
 from rl_training.algorithms.optim import Adam, clip_gradients
 from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.lean_actor_critic import LeanActorCritic, LeanRows
@@ -136,6 +137,7 @@ class PPO(OnPolicyAlgorithm):
             clip_value_loss,
         )
         self.parameters = list(policy.parameters())
+        self.dtype = type_of(self.parameters)
         self.optimizer = Adam(self.parameters, learning_rate=learning_rate, eps=adam_eps)
         self.explicit = isinstance(policy, ActorCritic)
         self._keeps_prepared = False
@@ -150,10 +152,12 @@ class PPO(OnPolicyAlgorithm):
         """The networks with less ado, where there is such a way; what is learnt from and acted in training goes through it."""
         return self.policy.lean if self.explicit else None
 
+    @of_any_obs
     def explore(self, obs: Tensor) -> Tensor:
         lean = self.lean
         return self.act(obs) if lean is None else lean.explore(self.normalize(obs))
 
+    @of_any_obs
     @torch.no_grad()
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
         obs = self.normalize(obs)
@@ -172,6 +176,7 @@ class PPO(OnPolicyAlgorithm):
         activation = self.policy.policy_net.activation
         return PolicyNetwork.from_layers(layers, env, activation=activation, normalizer=self.observation_normalizer)
 
+    @of_any_obs
     @torch.no_grad()
     def value(self, obs: Tensor) -> Tensor:
         if (lean := self.lean) is not None:
@@ -179,6 +184,7 @@ class PPO(OnPolicyAlgorithm):
         values: Tensor = self.policy.infer_value(obs) if self.explicit else self.policy.value(obs)
         return values
 
+    @of_any_obs
     @torch.no_grad()
     def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor:
         if (lean := self.lean) is not None:
@@ -191,6 +197,7 @@ class PPO(OnPolicyAlgorithm):
 
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (PPO needs no clock)
         """One gradient step."""
+        batch = plain(batch, self.dtype)
         return UpdateResult(self._explicit_step(batch) if self.explicit else detached(self._autograd_step(batch)))
 
     def _normalized(self, batch: Batch) -> Batch:

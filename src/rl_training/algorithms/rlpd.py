@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import detached
+from rl_training.algorithms.entry import plain
 from rl_training.algorithms.sac import SAC, actor_loss, critic_loss
 from rl_training.models.mlp_sac import MLPSACModel, SACSample
 from rl_training.types import Batch, Metrics, UpdateResult
@@ -52,7 +53,7 @@ class RLPD(SAC):
 
     def update_round(self, batch: Batch, num_updates: int) -> UpdateResult:
         """The batch in `num_updates` slices, one critic update each; the actor and the temperature learn on the last."""
-        rows = len(batch["rewards"]) // num_updates
+        batch, rows = plain(batch, self.dtype), len(batch["rewards"]) // num_updates
         sample = self.sample(batch["next_obs"])  # of all slices at once: the actor stays as it is until the round's end
         columns_of_all = (*batch.values(), sample.actions, sample.logprobs)
         pieces = zip(*(torch.split(column, rows) for column in columns_of_all), strict=True)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm, detached
+from rl_training.algorithms.entry import of_any_obs, plain, type_of
 from rl_training.algorithms.lean_losses import bellman_targets, lowest_shares, squared_errors
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.models.flat_mlp import FlatMLP
@@ -96,6 +97,7 @@ class SAC(Algorithm):
         self.backup_entropy = backup_entropy
         self.actor_parameters = list(self.model.actor.parameters())
         self.critic_parameters = list(self.model.critics.parameters())
+        self.dtype = type_of(self.actor_parameters)
         self.actor_optimizer = Adam(self.actor_parameters, learning_rate=actor_learning_rate or learning_rate)
         self.critic_optimizer = Adam(self.critic_parameters, learning_rate=learning_rate)
         # only the critics are evaluated in the copy: the next action comes from the current actor
@@ -118,6 +120,7 @@ class SAC(Algorithm):
     def alpha(self, value: float) -> None:
         self.temperature.set(value)
 
+    @of_any_obs
     @torch.no_grad()
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
         if self.explicit:
@@ -131,6 +134,7 @@ class SAC(Algorithm):
         return self.model.actor.policy_network(env, squash=True) if self.explicit else None
 
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (SAC needs no clock)
+        batch = plain(batch, self.dtype)
         critic = self.update_critics(batch)
         actor = self.update_actor(batch)
         return UpdateResult(detached(critic | actor))

@@ -10,6 +10,7 @@ from torch import nn
 
 from rl_training.algorithms.base import detached
 from rl_training.algorithms.deterministic import DeterministicActorAlgorithm, actor_loss
+from rl_training.algorithms.entry import plain
 from rl_training.algorithms.sac import critic_loss
 from rl_training.models.mlp_td3 import MLPTD3Model
 from rl_training.types import Batch, Metrics, UpdateResult
@@ -58,6 +59,7 @@ class TD3(DeterministicActorAlgorithm):
         self.actor_metrics: Metrics = {}  # state as well: a resumed run must log what the whole one does
 
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (it counts its own updates)
+        batch = plain(batch, self.dtype)
         critic = self.update_critics(batch)
         self.updates += 1
         if self.updates % self.policy_delay == 0:

@@ -111,7 +111,9 @@ class MLPLayout:
                 layer.shift.zero_()
 
     def forward(self, layers: Sequence[Layer], x: Tensor) -> Tensor:
-        """The output for `x` (batch, in), differentiable by autograd."""
+        """The output for `x` (batch, in), or for a single row (in,), differentiable by autograd."""
+        if x.dim() == 1:
+            return self.forward(layers, x.unsqueeze(0)).squeeze(-2)
         h = self._spread(x, layers)
         for i, layer in enumerate(layers):
             h = h @ layer.weight + layer.bias
@@ -123,8 +125,8 @@ class MLPLayout:
 
     @torch.no_grad()
     def run(self, layers: Sequence[Layer], x: Tensor) -> tuple[Tensor, Tape]:
-        """The same output, and the tape that `backward` reads."""
-        h, tape = self._spread(x, layers), []
+        """The same output, and the tape that `backward` reads; a single row is a batch of one here."""
+        h, tape = self._spread(as_rows(_outside(x)), layers), []
         for i, layer in enumerate(layers):
             inputs, h = h, affine(h, layer.weight, layer.bias)
             norm = pre_activation = None
@@ -140,10 +142,12 @@ class MLPLayout:
         return h, tape
 
     def infer(self, layers: Sequence[Layer], x: Tensor) -> Tensor:
-        """The same output, with nothing kept; `x` is outside of autograd."""
+        """The same output as that of `forward`, with nothing kept."""
+        if x.dim() == 1:
+            return self.infer(layers, x.unsqueeze(0)).squeeze(-2)
         if self.layer_norm or self.activation == "silu":
             return self.run(layers, x)[0]
-        activate, h = tanh_ if self.activation == "tanh" else torch.relu_, self._spread(x, layers)
+        activate, h = tanh_ if self.activation == "tanh" else torch.relu_, self._spread(_outside(x), layers)
         for layer in layers[:-1]:
             h = activate(affine(h, layer.weight, layer.bias))
         return affine(h, layers[-1].weight, layers[-1].bias)
@@ -219,12 +223,20 @@ class MLPLayout:
         return [Layer(*(None if part is None else part[members] for part in layer)) for layer in layers]  # type: ignore[arg-type]
 
     def _spread(self, x: Tensor, layers: Sequence[Layer]) -> Tensor:
-        return x if self.members is None or x.dim() == 3 else x.expand(len(layers[0].weight), *x.shape)
+        """`x` for every member, and of the parameters' type."""
+        weight = layers[0].weight
+        x = x if x.dtype is weight.dtype else x.to(weight.dtype)
+        return x if self.members is None or x.dim() == 3 else x.expand(len(weight), *x.shape)
 
 
 def as_rows(x: Tensor) -> Tensor:
     """A single row as a batch of one; a batch as it is."""
     return x.unsqueeze(0) if x.dim() == 1 else x
+
+
+def _outside(x: Tensor) -> Tensor:
+    """Outside of autograd: explicit passes read memory that it guards."""
+    return x.detach() if x.requires_grad else x
 
 
 def _activate(x: Tensor, activation: str) -> Tensor:

@@ -104,8 +104,8 @@ class LeanActorCritic:
         if not self.discrete:
             mean = torch.from_numpy(outputs).mT
             return mean + self.log_std.exp() * torch.randn(mean.shape)
-        if len(self._race.array) != len(obs):
-            self._race = Twin(torch.empty(len(obs), self.policy_outputs))
+        if len(self._race.array) != outputs.shape[1]:
+            self._race = Twin(torch.empty(outputs.shape[1], self.policy_outputs))
         self._race.tensor.exponential_()
         return torch.from_numpy((outputs - np.log(self._race.array).T).argmax(axis=0))
 

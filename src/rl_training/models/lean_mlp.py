@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rl_training.models.blas import Twin, product_of_twins
-from rl_training.models.layout import MLPLayout
+from rl_training.models.layout import MLPLayout, as_rows
 
 KEPT_SIZES = 6  # numbers of rows met again and again: environments, minibatches, what is left of them, rollouts
 
@@ -37,7 +37,8 @@ class LeanMLP:
         return layout.members is None and not layout.layer_norm and layout.activation in ACTIVATIONS
 
     def inputs(self, x: Tensor) -> Twin:
-        """Rows `x` (rows, in) as `run` wants them: (in + 1, rows), the last row ones."""
+        """Rows `x` (rows, in), or a single one, as `run` wants them: (in + 1, rows), the last row ones."""
+        x = as_rows(x)
         room = self._enter(len(x))
         room.observed[:] = x.numpy().T
         return room.own_inputs

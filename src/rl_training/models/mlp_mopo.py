@@ -174,7 +174,7 @@ class MLPMOPOEnsembleModel(FlatModule):
     @torch.no_grad()
     def imagine(self, obs: Tensor, actions: Tensor, *, members: Tensor | None = None) -> ImaginedTransition:
         """`sample_transition` with both measures of uncertainty."""
-        start, deeds = as_rows(obs), as_rows(actions)
+        start, deeds = (as_rows(rows).detach().to(self.flat.dtype) for rows in (obs, actions))
         if members is None:
             members = self.draw_members(len(start))
         elif len(members) and not 0 <= int(members.min()) <= int(members.max()) < self.num_ensembles:

@@ -66,22 +66,23 @@ class MLPSACModel(nn.Module):
         return q.squeeze(-1) if obs.dim() == 1 else q
 
     def infer_actions(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
-        """Actions alone, for acting; `obs` is outside of autograd."""
+        """Actions alone, for acting, for a batch or a single observation."""
         outputs = self.actor.infer(obs)
         if deterministic:
-            return outputs[:, : self.action_dim].tanh()
-        noise = torch.randn(len(outputs), self.action_dim, device=outputs.device)
+            return outputs[..., : self.action_dim].tanh()
+        noise = torch.randn(*outputs.shape[:-1], self.action_dim, device=outputs.device)
         return _squashed(outputs, noise)[0].actions
 
     @torch.no_grad()
     def infer_samples(self, obs: Tensor, num_samples: int) -> SACSample:
-        """Several actions for each observation, (batch, num_samples, action_dim); the network runs once for each."""
-        outputs = self.actor.infer(obs).unsqueeze(1).expand(-1, num_samples, -1)
-        mean, raw_log_std = outputs.chunk(2, dim=-1)
+        """Several actions for each observation, (batch, num_samples, action_dim); the network runs once for each. A single
+        observation has no batch axis."""
+        outputs = self.actor.infer(obs).unsqueeze(-2)
+        mean, raw_log_std = outputs.expand(*outputs.shape[:-2], num_samples, -1).chunk(2, dim=-1)
         return _squash(mean, raw_log_std, torch.randn(mean.shape, device=mean.device))[0]
 
     def run_actor(self, obs: Tensor) -> ActorPass:
-        """Sample actions, keeping the tape for `backward_actor`; `obs` is outside of autograd."""
+        """Sample actions, keeping the tape for `backward_actor`; a single observation is a batch of one here."""
         outputs, tape = self.actor.run(obs)
         noise = torch.randn(len(outputs), self.action_dim, device=outputs.device)
         return ActorPass(*_squashed(outputs, noise), outputs, tape)
@@ -95,7 +96,7 @@ class MLPSACModel(nn.Module):
 
 def _squashed(outputs: Tensor, noise: Tensor) -> tuple[SACSample, Tensor]:
     """What `_squash` makes of a network's outputs, outside of autograd."""
-    if steps_serve(outputs, noise):
+    if noise.dim() == 2 and steps_serve(outputs, noise):
         actions, logprobs, spread = squash(outputs, noise)
         return SACSample(actions, logprobs), spread
     mean, raw_log_std = outputs.chunk(2, dim=-1)

@@ -67,6 +67,8 @@ class Policy:
         return int(scaled[0]) if self.spec.discrete else scaled[0]
 
     def _as_array(self, obs: Any) -> np.ndarray:
+        if isinstance(obs, torch.Tensor):  # wherever it lies, and whatever it hangs in
+            obs = obs.detach().cpu()
         try:
             return np.asarray(obs, dtype=np.float32)
         except (TypeError, ValueError) as error:

@@ -1,0 +1,55 @@
+"""What learners are handed, as their networks take it: in rows, of the parameters' type, and outside of autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from rl_training.types import Batch
+
+Method = TypeVar("Method", bound=Callable[..., Tensor])
+
+OBSERVED = ("obs", "next_obs")
+
+
+def type_of(parameters: Sequence[Tensor]) -> torch.dtype:
+    """What networks with these parameters compute in."""
+    return parameters[0].dtype if parameters else torch.float32
+
+
+def of_any_obs(method: Method) -> Method:
+    """Let a learner's method that answers to rows of observations (and what stands beside them) answer to a single one too,
+    without an axis of rows then, and to observations of any type."""
+
+    @wraps(method)
+    def answer(self: Any, obs: Tensor, *beside: Tensor, **settings: Any) -> Tensor:
+        if obs.dim() > 1 and obs.dtype is self.dtype and not obs.requires_grad:  # nearly always, and in 0.2 µs
+            return method(self, obs, *beside, **settings)
+        rows = obs.detach().to(self.dtype)
+        if obs.dim() > 1:
+            return method(self, rows, *beside, **settings)
+        return method(self, rows.unsqueeze(0), *(column.unsqueeze(0) for column in beside), **settings)[0]
+
+    return cast("Method", answer)
+
+
+def plain(batch: Batch, dtype: torch.dtype) -> Batch:
+    """The batch outside of autograd, its numbers of this type; the very same where it is so already, as nearly always."""
+    for name, column in batch.items():  # half a microsecond; a function for each column would take three
+        if column.requires_grad or ((kind := column.dtype) is not dtype and _is_to_be(name, kind)):
+            return {name: _plain_column(name, column, dtype) for name, column in batch.items()}
+    return batch
+
+
+def _plain_column(name: str, column: Tensor, dtype: torch.dtype) -> Tensor:
+    return column.detach().to(dtype if _is_to_be(name, column.dtype) else column.dtype)
+
+
+def _is_to_be(name: str, kind: torch.dtype) -> bool:
+    """Whether such a column is to be of the parameters' type; whole numbers other than observations are choices, or do as
+    they are."""
+    return kind.is_floating_point or name in OBSERVED

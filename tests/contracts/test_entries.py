@@ -1,0 +1,197 @@
+"""What every learner takes: one observation or many, tensors of any precision, tensors that hang in somebody's graph."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from rl_training.envs.source import EnvSource
+from rl_training.experiment.registry import get_algorithm_spec
+from rl_training.models.mlp_actor_critic import MLPActorCritic
+from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
+from rl_training.models.mlp_ppg import MLPPPGModel
+from rl_training.models.mlp_sac import MLPSACModel
+from rl_training.models.mlp_td3 import MLPTD3Model
+from small_runs import ALGORITHMS, NAMES, difference, small_config
+
+ROWS = 8
+ON_POLICY = [name for name in NAMES if name.startswith(("ppo", "ppg"))]
+CONTINUOUS = torch.float64, torch.float16
+
+
+def learner_of(name, tmp_path):
+    """A learner as the small run has it, and the environment it is for."""
+    config = small_config(name, tmp_path)
+    spec = EnvSource(config.env_id, config.env_kwargs).spec()
+    torch.manual_seed(0)
+    return get_algorithm_spec(config.algo).build_fn(config.options, spec, torch.device("cpu")), spec
+
+
+def exact(*shape):
+    """Numbers that are the same in half, single and double precision."""
+    return (torch.rand(*shape) * 2 - 1).half().float()
+
+
+def batch_for(learner, spec):
+    """Rows of everything that any learner but the evolution strategies asks for, or a generation for those."""
+    if hasattr(learner, "noise_std"):
+        directions = {f"{sign}_returns": exact(ROWS) for sign in ("positive", "negative")}
+        return {"perturbations": exact(ROWS, learner.model.num_parameters), **directions}
+    batch = {name: exact(ROWS, spec.obs_dim) for name in ("obs", "next_obs")}
+    batch |= {name: exact(ROWS) for name in ("rewards", "logprobs", "advantages", "returns", "values")}
+    actions = torch.randint(spec.action_dim, (ROWS,)) if spec.discrete else exact(ROWS, spec.action_dim)
+    return batch | {"actions": actions, "dones": torch.zeros(ROWS), "cuts": torch.zeros(ROWS)}
+
+
+def ways_to_act(learner):
+    """By name, each from observations to an answer that begins at the same place of torch's stream."""
+    deterministic = {"act": lambda obs: learner.act(obs, deterministic=True)}
+    drawn = {"act drawn": learner.act, "explore": learner.explore}
+    return deterministic | drawn | ({"value": learner.value} if hasattr(learner, "value") else {})
+
+
+def seeded(function, *arguments):
+    torch.manual_seed(1)
+    return function(*arguments)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_observation_is_answered_as_a_batch_of_one(name, tmp_path):
+    learner, spec = learner_of(name, tmp_path)
+    obs = exact(spec.obs_dim)
+    for way, answer in ways_to_act(learner).items():
+        single, rows = seeded(answer, obs), seeded(answer, obs.unsqueeze(0))
+        assert single.shape == rows.shape[1:], way
+        assert torch.equal(single, rows[0]), way
+
+
+@pytest.mark.parametrize("name", ON_POLICY)
+def test_one_action_at_one_observation_has_the_probability_it_has_in_a_batch(name, tmp_path):
+    learner, spec = learner_of(name, tmp_path)
+    obs, actions = exact(1, spec.obs_dim), torch.ones(1, dtype=torch.int64) if spec.discrete else exact(1, spec.action_dim)
+    assert torch.equal(learner.log_prob(obs[0], actions[0]), learner.log_prob(obs, actions)[0])
+
+
+@pytest.mark.parametrize("dtype", CONTINUOUS)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_precision_of_observations_and_what_they_hang_in_change_no_action(name, dtype, tmp_path):
+    learner, spec = learner_of(name, tmp_path)
+    obs = exact(ROWS, spec.obs_dim)
+    for way, answer in ways_to_act(learner).items():
+        other = seeded(answer, obs.to(dtype).requires_grad_())
+        assert torch.equal(other, seeded(answer, obs)), way
+        assert not other.requires_grad, way
+
+
+@pytest.mark.parametrize("dtype", CONTINUOUS)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_precision_of_a_batch_and_what_it_hangs_in_change_nothing_that_is_learnt(name, dtype, tmp_path):
+    (learner, spec), (twin, _) = learner_of(name, tmp_path), learner_of(name, tmp_path)
+    batch = batch_for(learner, spec)
+    own = {"positive_returns", "negative_returns"} if "perturbations" in batch else set()  # these may be more precise
+    moved = [column for column, values in batch.items() if values.is_floating_point() and column not in own]
+    other = batch | {column: batch[column].to(dtype).requires_grad_() for column in moved}
+    for method in ("update", "auxiliary_update", "update_model"):
+        if hasattr(learner, method):
+            extra = {"teacher_model": copy.deepcopy(learner.policy)} if method == "auxiliary_update" else {}
+            seeded(lambda one: getattr(learner, method)(one, **extra), batch)  # noqa: B023 (called at once)
+            metrics = seeded(lambda one: getattr(twin, method)(one, **extra), other).metrics  # noqa: B023
+            assert difference(learner.state_dict(), twin.state_dict()) is None, method
+            assert not any(value.requires_grad for value in metrics.values()), method
+
+
+def test_rounds_of_rlpd_take_any_precision_too(tmp_path):
+    (learner, spec), (twin, _) = learner_of("rlpd", tmp_path), learner_of("rlpd", tmp_path)
+    batch = batch_for(learner, spec)
+    seeded(learner.update_round, batch, 2)
+    seeded(twin.update_round, {name: column.double() for name, column in batch.items()}, 2)
+    assert difference(learner.state_dict(), twin.state_dict()) is None
+
+
+def flattened(answer):
+    """The tensors of an answer, of distributions their parameters."""
+    if isinstance(answer, torch.Tensor):
+        return [answer]
+    if isinstance(answer, tuple | list):
+        return [part for item in answer for part in flattened(item)]
+    return [value for value in vars(answer).values() if isinstance(value, torch.Tensor)]
+
+
+ON_POLICY_WAYS = ("distribution", "value", "infer_policy", "infer_value")
+MODELS = {
+    "actor-critic": (lambda: MLPActorCritic(3, 2, (8,)), ON_POLICY_WAYS),
+    "gaussian": (lambda: MLPActorCritic(3, 2, (8,), discrete=False), ON_POLICY_WAYS),
+    "silu": (lambda: MLPActorCritic(3, 2, (8,), activation="silu"), ON_POLICY_WAYS),
+    "ppg": (lambda: MLPPPGModel(3, 2, (8,)), ON_POLICY_WAYS),
+    "ppg dual": (
+        lambda: MLPPPGModel(3, 2, (8,), architecture="dual"),
+        ON_POLICY_WAYS,
+    ),
+    "sac": (lambda: MLPSACModel(3, 2, (8,)), ("infer_actions", "sample_actions")),
+    "td3": (lambda: MLPTD3Model(3, 2, (8,)), ("actor", "own_values")),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_networks_answer_to_one_observation_as_to_a_batch_of_one(name):
+    make, ways = MODELS[name]
+    model, obs = make(), exact(3)
+    for way in ways:
+        single, rows = (flattened(seeded(getattr(model, way), x)) for x in (obs, obs.unsqueeze(0)))
+        for one, many in zip(single, rows, strict=True):
+            if many.dim() == one.dim():  # what no observation moves
+                assert torch.equal(one, many), way
+            else:
+                axis = 1 if way == "own_values" else 0  # critics come first
+                torch.testing.assert_close(one, many.select(axis, 0), msg=way)
+
+
+def test_several_samples_for_one_observation_have_no_batch_axis():
+    model, obs = MLPSACModel(3, 2, (8,)), exact(3)
+    single, rows = seeded(model.infer_samples, obs, 4), seeded(model.infer_samples, obs.unsqueeze(0), 4)
+    torch.testing.assert_close(single.actions, rows.actions[0])
+    torch.testing.assert_close(single.logprobs, rows.logprobs[0])
+
+
+@pytest.mark.parametrize("make", [make for make, _ in list(MODELS.values())[:5]], ids=list(MODELS)[:5])
+def test_a_pass_that_can_be_gone_back_takes_one_observation_as_a_batch_of_one(make):
+    model, obs = make(), exact(3)
+    one, rows = model.run(obs), model.run(obs.unsqueeze(0))
+    assert torch.equal(one.values, rows.values)
+    assert torch.equal(*(done.distribution.mode() for done in (one, rows)))
+    model.backward(one, one.distribution.mode(), d_logprobs=torch.ones(1), d_entropy=None, d_values=torch.ones(1))
+
+
+def test_passes_of_sac_s_actor_and_of_ppg_s_values_take_one_observation_too():
+    obs = exact(3)
+    sac, ppg = MLPSACModel(3, 2, (8,)), MLPPPGModel(3, 2, (8,))
+    single, rows = seeded(sac.run_actor, obs), seeded(sac.run_actor, obs.unsqueeze(0))
+    assert torch.equal(single.sample.actions, rows.sample.actions)
+    assert torch.equal(ppg.run_value(obs)[0], ppg.run_value(obs.unsqueeze(0))[0])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_networks_take_observations_of_any_precision(name):
+    make, ways = MODELS[name]
+    model, obs = make(), exact(ROWS, 3)
+    for way in ways:
+        wanted, given = (flattened(seeded(getattr(model, way), x)) for x in (obs, obs.double()))
+        for one, other in zip(wanted, given, strict=True):
+            torch.testing.assert_close(one, other.float(), msg=way)
+
+
+def test_the_ensemble_takes_any_precision_and_imagines_in_its_own():
+    model = MLPMOPOEnsembleModel(3, 2, (8,), 2)
+    obs, actions = exact(ROWS, 3), exact(ROWS, 2)
+    for way in (model.predict_distribution, model.imagine, model.sample_transition):
+        wanted, given = seeded(way, obs, actions), seeded(way, obs.double(), actions.double())
+        for one, other in zip(wanted, given, strict=True):
+            assert other.dtype == torch.float32
+            torch.testing.assert_close(one, other)
+
+
+def test_lean_networks_take_one_observation_as_a_row():
+    lean, obs = MLPActorCritic(3, 2, (8,)).lean, exact(3)
+    np.testing.assert_array_equal(lean.values(obs).numpy(), lean.values(obs.unsqueeze(0)).numpy())
+    assert seeded(lean.explore, obs) == seeded(lean.explore, obs.unsqueeze(0))
