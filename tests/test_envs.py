@@ -165,7 +165,7 @@ def test_an_algorithm_of_the_wrong_kind_of_action_is_refused_and_others_are_name
         ("LunarLander-v2", "did you mean 'LunarLander-v3'"),
         ("Zzzzz/Qqqq-v0", "'package:Name-v0'"),
         ("!!", "'package:Name-v0'"),
-        ("no_such_package:Some-v0", "needs a package that is not installed: No module named 'no_such_package'"),
+        ("no_such_package:Some-v0", "there is no module 'no_such_package', neither in the current folder"),
         ("HalfCheetah-v2", "did you mean 'HalfCheetah-v5'"),
     ],
 )

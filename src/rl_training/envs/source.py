@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import gymnasium as gym
@@ -210,6 +211,10 @@ def _explained(error: Exception, name: str, kwargs: Mapping[str, Any]) -> RLTrai
         for extra, package in EXTRAS.items():
             if extra in text.lower():
                 return MissingExtraError(package, extra=extra, purpose=name)
+        module = name.partition(":")[0]
+        if module != name and any(f"No module named '{missing}'" in text for missing in (module, module.partition(".")[0])):
+            where = f"neither in the current folder ({Path.cwd()}) nor among the installed packages"
+            return EnvError(f"{name}: there is no module {module!r}, {where}; run from the folder that {module}.py is in")
         return EnvError(f"{name} needs a package that is not installed: {text}")
     if isinstance(error, gym.error.Error):
         return EnvError(f"there is no environment {name!r}{_suggestion(name)}")
