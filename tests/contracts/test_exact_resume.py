@@ -3,16 +3,33 @@
 import pytest
 import torch
 
+from rl_training import native
 from rl_training.experiment.checkpoint import load_checkpoint
+from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.runtime.workflows import resume_training
 from small_runs import ALGORITHMS, NAMES, StopAt, difference, history, small_config, state_difference, train
 
+BY_PASSES = [name for name in ALGORITHMS if get_algorithm_spec(name).config.by_passes]
+# as configured; and where networks may go through the passes in C, with them and without, on one thread and on two
+WAYS = [
+    *((name, None, None) for name in NAMES),
+    *((name, *way) for name in BY_PASSES for way in ((True, 1), (True, 2), (False, 1))),
+    *((name, False, 2) for name in ("sac", "td3", "pets")),  # slow beside other work: one for each kind of networks
+]
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_run_stopped_within_an_episode_and_resumed_is_the_uninterrupted_run(name, tmp_path):
-    whole = train(small_config(name, tmp_path / "whole"))
+
+@pytest.mark.parametrize(("name", "passes", "threads"), WAYS)
+def test_a_run_stopped_within_an_episode_and_resumed_is_the_uninterrupted_run(name, passes, threads, tmp_path, monkeypatch):
+    if passes and native.library() is None:
+        pytest.skip("the passes were not compiled for this processor")
+    if passes is False:
+        monkeypatch.setattr(native, "library", lambda: None)
+    config = small_config(name, tmp_path / "whole", num_threads=threads)
+    if threads is not None:  # shorter, as there are many
+        config = config.replace(total_timesteps=config.total_timesteps // 2)
+    whole = train(config)
     total = whole.metrics["global_step"]
-    half = train(small_config(name, tmp_path / "half"), callbacks=[StopAt(int(total * 0.55))])
+    half = train(config.replace(output_dir=tmp_path / "half"), callbacks=[StopAt(int(total * 0.55))])
     assert 0 < half.metrics["global_step"] < total
     torch.rand(100)  # whatever happens in between
     rest = resume_training(half.run_dir)
