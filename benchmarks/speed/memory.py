@@ -1,4 +1,7 @@
-"""Peak memory of each preset, with its replay buffer full: `python benchmarks/speed/memory.py [PRESET ...]`."""
+"""Peak memory of each preset, with its replay buffer full: `python benchmarks/speed/memory.py [PRESET ...]`.
+
+With presets named it prints theirs and writes no file.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,10 @@ import resource
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
+from about import HERE, ROOT, circumstances, computing
+
 PIECE = 10_000  # rows at a time, so that filling takes no memory to speak of
 SHORT = {"pets": 60, "openai_es": 20_000, "ars": 20_000, "mopo": 20, "cql": 10, "rlpd": 20, "ppo": 3_000, "ppg": 3_000}
 
@@ -64,16 +67,18 @@ def main() -> None:
     if len(sys.argv) == 3 and sys.argv[1] == "--one":
         print(json.dumps(one(sys.argv[2])))
         return
-    assets = HERE.parent.parent / "src" / "rl_training" / "assets" / "configs"
+    assets = ROOT / "src" / "rl_training" / "assets" / "configs"
     presets = sys.argv[1:] or sorted(f"{path.parent.name}/{path.stem}" for path in assets.glob("*/*.yaml"))
-    found = {}
+    about, found = circumstances("python benchmarks/speed/memory.py"), {}
     for preset in presets:
         done = subprocess.run([sys.executable, __file__, "--one", preset], capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"{preset} failed:\n{done.stderr}")
         found[preset] = json.loads(done.stdout.splitlines()[-1])
         print(preset, found[preset], flush=True)
-    (HERE / "results" / "memory.json").write_text(json.dumps({"presets": found}, indent=1) + "\n")
+    if not sys.argv[1:]:
+        record = {"presets": found, **about, "computed_with": computing()}
+        (HERE / "results" / "memory.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

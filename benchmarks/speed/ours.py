@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from collections import deque
 from typing import Any
 
-from rows import ROWS, Row, now
+from about import computing
+from rows import ROWS, Row, now, report
 
-import rl_training
 from rl_training import TrainConfig
 from rl_training.cli import load_config
 from rl_training.experiment.registry import get_algorithm_spec
@@ -71,7 +70,7 @@ def config_of(row: Row, who: str, *, threads: int, seed: int, folder: str) -> Tr
         settings["batched_envs"] = who == "ours_batched"
     elif who == "ours_batched":
         backend = "batched"
-    return TrainConfig(
+    config = TrainConfig(
         algo=algo,
         env_id=row.env_id,
         seed=seed,
@@ -83,6 +82,12 @@ def config_of(row: Row, who: str, *, threads: int, seed: int, folder: str) -> Tr
         execution_backend=backend,
         algo_kwargs=settings,
     )
+    if not row.skip:
+        return config
+    # at least one line of metrics and one checkpoint fall into what is timed
+    timed = row.total - row.skip
+    intervals = {"log_interval": config.log_interval, "checkpoint_interval": config.checkpoint_interval}
+    return config.replace(**{name: min(interval, timed) for name, interval in intervals.items()})
 
 
 def trained(config: TrainConfig, callback: Callback) -> dict[str, Any]:
@@ -110,7 +115,7 @@ def main() -> None:
     who, name, threads, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     with tempfile.TemporaryDirectory() as folder:
         values = measured(ROWS[name], who, threads=threads, seed=seed, folder=folder)
-    print(json.dumps({"program": "rl_training", "version": rl_training.__version__, "values": values}))
+    report(values, "rl-training", computed_with=computing())
 
 
 if __name__ == "__main__":

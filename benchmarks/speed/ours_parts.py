@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -12,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from about import computing
 from plain_torch import seconds_per_call
-from rows import ROWS, Row, now
+from rows import ROWS, Row, now, report
 
-import rl_training
 from rl_training import PPO, SAC, TrainConfig
 from rl_training.algorithms import PETS
 from rl_training.experiment.registry import get_algorithm_spec
@@ -168,7 +167,7 @@ def main() -> None:
     # beside the sources, as a checkpoint is written to a disk and not to memory
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         values = measured(name, threads=threads, seed=seed, folder=folder)
-    print(json.dumps({"program": "rl_training", "version": rl_training.__version__, "values": values}))
+    report(values, "rl-training", computed_with=computing())
 
 
 if __name__ == "__main__":

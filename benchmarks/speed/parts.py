@@ -14,15 +14,13 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from about import HERE, circumstances, computing
 from ours import config_of, trained
 from rows import ROWS
-from run import library_versions, machine
 from timers import REST, Timed, Timers
 
 from rl_training import native
@@ -41,8 +39,6 @@ from rl_training.runtime.evolution import EvolutionLoop
 from rl_training.runtime.population import PopulationEvaluator, _Share
 from rl_training.runtime.session import Session
 from rl_training.types import Collected
-
-HERE = Path(__file__).resolve().parent
 
 PASSES, CALLS = "passes in C", "calling them"
 PRODUCTS = "matrix products"
@@ -193,7 +189,7 @@ def main() -> None:
     if args.row:
         print(json.dumps(measured(args.row), ensure_ascii=False))
         return
-    load, found = os.getloadavg()[0], {}
+    about, found = circumstances("python benchmarks/speed/parts.py"), {}
     for name in WORK:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "parts.py", name]
@@ -202,14 +198,7 @@ def main() -> None:
             sys.exit(f"{name} failed:\n{done.stderr}")
         found[name] = json.loads(done.stdout.splitlines()[-1])
         print(name, found[name], flush=True)
-    record = {
-        "rows": found,
-        "versions": library_versions(),
-        "machine": machine(),
-        "load": round(load, 1),  # average when it began: how busy the machine was
-        "date": datetime.now(timezone.utc).date().isoformat(),
-        "command": "python benchmarks/speed/parts.py",
-    }
+    record = {"rows": found, **about, "computed_with": computing()}
     (HERE / "results" / "parts.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 

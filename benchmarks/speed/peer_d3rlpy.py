@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 
@@ -11,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import structlog
 import torch
-from rows import ROWS, now
+from rows import ROWS, now, report
 
 
 def random_data(rows: int, *, seed: int) -> d3rlpy.dataset.MDPDataset:
@@ -41,6 +40,10 @@ def main() -> None:
         actor_encoder_factory=encoder,
         critic_encoder_factory=encoder,
         n_action_samples=settings["num_cql_samples"],
+        temp_learning_rate=3e-4,
+        # the penalty's weight is fixed, as ours
+        initial_alpha=1.0,
+        alpha_learning_rate=0.0,
     )
     learner = config.create(device="cpu:0")
     learner.build_with_dataset(data)
@@ -50,7 +53,7 @@ def main() -> None:
             began = now()
         learner.update(data.sample_transition_batch(settings["batch_size"]))
     rate = (row.total - row.skip) / (now() - began)
-    print(json.dumps({"program": "d3rlpy", "version": d3rlpy.__version__, "values": {"rate": rate}}))
+    report({"rate": rate}, "d3rlpy", "torch", "numpy", "gymnasium")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import gymnasium as gym
@@ -10,7 +9,7 @@ import mbrl
 import numpy as np
 import omegaconf
 import torch
-from rows import ROWS, now
+from rows import ROWS, now, report
 
 
 def pendulum_reward(actions: torch.Tensor, next_obs: torch.Tensor) -> torch.Tensor:
@@ -87,7 +86,7 @@ def main() -> None:
     for _ in range(calls):
         agent.act(obs)
     milliseconds = 1e3 * (now() - began) / calls
-    print(json.dumps({"program": "mbrl-lib", "version": mbrl.__version__, "values": {"milliseconds": milliseconds}}))
+    report({"milliseconds": milliseconds}, "mbrl", "torch", "numpy", "gymnasium")
 
 
 if __name__ == "__main__":

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 from collections import deque
 from typing import Any
 
+import numpy as np
 import torch
-from rows import ROWS, Row, now
+from rows import GENERATION, PEER_GENERATIONS, ROWS, Row, now, report
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.noise import NormalActionNoise
+
+PLAIN = {"disable_env_checker": True}
 
 
 class Clock(BaseCallback):
@@ -40,22 +43,21 @@ class Clock(BaseCallback):
         return len(self.returns) < 20 or sum(self.returns) < 20 * self.target
 
 
-def model_of(who: str, row: Row, *, seed: int) -> tuple[Any, str]:
+def model_of(who: str, row: Row, *, seed: int) -> Any:
     settings = row.settings
     if row.algo == "ars":
         library = importlib.import_module("sb3_contrib")
-        env = make_vec_env(row.env_id, n_envs=1, seed=seed)
+        env = make_vec_env(row.env_id, n_envs=1, seed=seed, env_kwargs=PLAIN)
         sizes = {"net_arch": settings["hidden_sizes"]}
         count = settings["num_directions"]
-        model = library.ARS("MlpPolicy", env, n_delta=count, n_top=count, policy_kwargs=sizes, seed=seed, device="cpu")
-        return model, library.__version__
+        return library.ARS("MlpPolicy", env, n_delta=count, n_top=count, policy_kwargs=sizes, seed=seed, device="cpu")
     library = importlib.import_module("sbx" if who == "sbx" else "stable_baselines3")
-    env = make_vec_env(row.env_id, n_envs=row.num_envs or 1, seed=seed)
+    env = make_vec_env(row.env_id, n_envs=row.num_envs or 1, seed=seed, env_kwargs=PLAIN)
     device = {} if who == "sbx" else {"device": "cpu"}
     if row.algo == "ppo":
         falls = "learning_rate_schedule" in settings
         rate, clip = settings["learning_rate"], 0.2
-        model = library.PPO(
+        return library.PPO(
             "MlpPolicy",
             env,
             n_steps=settings["num_steps"],
@@ -69,8 +71,11 @@ def model_of(who: str, row: Row, *, seed: int) -> tuple[Any, str]:
             seed=seed,
             **device,
         )
-        return model, library.__version__
-    model = getattr(library, row.algo.upper())(
+    noise = {}
+    if row.algo in ("td3", "ddpg"):  # as ours by default
+        size = env.action_space.shape
+        noise = {"action_noise": NormalActionNoise(np.zeros(size), np.full(size, 0.1))}
+    return getattr(library, row.algo.upper())(
         "MlpPolicy",
         env,
         learning_rate=settings["learning_rate"],
@@ -81,21 +86,21 @@ def model_of(who: str, row: Row, *, seed: int) -> tuple[Any, str]:
         policy_kwargs={"net_arch": settings["hidden_sizes"]},
         buffer_size=100_000,
         seed=seed,
+        **noise,
         **device,
     )
-    return model, library.__version__
 
 
 def main() -> None:
     who, name, threads, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     row = ROWS[name]
     torch.set_num_threads(threads)
-    model, version = model_of(who, row, seed=seed)
-    program = {"sbx": "sbx-rl", "sb3": "sb3-contrib" if row.algo == "ars" else "stable-baselines3"}[who]
+    model = model_of(who, row, seed=seed)
+    packages = {"sbx": ["sbx-rl", "jax"], "sb3": ["sb3-contrib" if row.algo == "ars" else "stable-baselines3"]}[who]
     if row.algo == "ars":
-        model.learn(12_800)  # warm-up; each call to `learn` counts from nothing
+        model.learn(row.skip)  # each call to `learn` counts from nothing
         began = now()
-        model.learn(25_600)
+        model.learn(PEER_GENERATIONS * GENERATION)
         values = {"rate": model.num_timesteps / (now() - began)}
     else:
         clock = Clock(row.skip, 475 if name == "ppo_solve" else None)
@@ -103,7 +108,7 @@ def main() -> None:
         assert clock.begin is not None
         steps, seconds = clock.end[0] - clock.begin[0], clock.end[1] - clock.begin[1]
         values = {"seconds": clock.end[1] - clock.began} if name == "ppo_solve" else {"rate": steps / seconds}
-    print(json.dumps({"program": program, "version": version, "values": values}))
+    report(values, *packages, "torch", "numpy", "gymnasium")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 """The same work in plain torch modules, and the matrix products alone: `plain_torch.py WHO ROW THREADS SEED`.
 
-`separate` and `modules` are written as the usual libraries do it, one module per network; `sgemm` is the bound that the
-machine's matrix product sets.
+`separate` and `modules` are written as the usual libraries do it, one module per network; `sgemm` is what the machine's
+matrix product (MKL's or OpenBLAS's) takes for those of the work.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import sys
@@ -15,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from rows import ROWS, now
+from rows import ROWS, now, report
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -164,7 +163,7 @@ def work_of(name: str) -> tuple[list[tuple[int, int, int, int]], float]:
     return learning_products(7, [OBS + ACTION, 200, 200, 200, 200, 2 * (OBS + 1)]), BATCH
 
 
-def sgemm_bound(name: str) -> float:
+def blas_alone(name: str) -> float:
     """What the row's number would be if nothing but the matrix products took time."""
     shapes, units = work_of(name)
     seconds = products(shapes) / units
@@ -225,14 +224,14 @@ def main() -> None:
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
     if who == "sgemm":
-        values = {ROWS[name].measures[0].key: sgemm_bound(name)}
+        values = {ROWS[name].measures[0].key: blas_alone(name)}
     elif who == "modules":
         values = {"milliseconds": modules_plan()}
     else:
         settings = ROWS[name].settings
         width, updates = settings["hidden_sizes"][0], settings["gradient_updates_per_step"]
         values = {"rate": separate_critics(critics=settings["num_critics"], width=width, updates=updates)}
-    print(json.dumps({"program": "torch", "version": torch.__version__, "values": values}))
+    report(values, "torch", "numpy")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
-"""Profile one run of each algorithm's first preset: `python benchmarks/speed/profiles.py [ALGORITHM ...]`."""
+"""Profile one run of each algorithm's first preset: `python benchmarks/speed/profiles.py [ALGORITHM ...]`.
+
+With algorithms named it prints theirs and writes no file.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+from about import HERE, circumstances, computing
+
 RUNS = {
     "ppo": ("ppo/cartpole", 80_000),
     "ppg": ("ppg/cartpole", 80_000),
@@ -24,8 +27,7 @@ RUNS = {
 
 
 def main() -> None:
-    path = HERE / "results" / "profile.json"
-    found = json.loads(path.read_text())["algorithms"] if path.exists() else {}
+    about, found = circumstances("python benchmarks/speed/profiles.py"), {}
     for name in sys.argv[1:] or RUNS:
         preset, steps = RUNS[name]
         command = [sys.executable, "profile_run.py", preset, str(steps)]
@@ -34,8 +36,9 @@ def main() -> None:
             sys.exit(f"{preset} failed:\n{done.stderr}")
         found[name] = {"preset": preset, "steps": steps, **json.loads(done.stdout.splitlines()[-1])}
         print(name, found[name], flush=True)
-        ordered = {name: found[name] for name in RUNS if name in found}
-        path.write_text(json.dumps({"algorithms": ordered}, indent=1) + "\n")
+    if not sys.argv[1:]:
+        record = {"algorithms": found, **about, "computed_with": computing()}
+        (HERE / "results" / "profile.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
     python benchmarks/speed/run.py --row ppo --threads 1 --repeats 5
 
 Peers live in virtual environments of their own, which this script makes. Machines are shared and noisy: each repeat
-runs every program once, in turn, and the ratio of neighbours is what counts.
+runs every program once, in turn, and the ratio of neighbours is what counts. With one thread a program has one core, so
+that nobody's helpers work for it on another; start-up and checkpoints have all.
 """
 
 from __future__ import annotations
@@ -13,27 +14,23 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from about import HERE, ROOT, circumstances
 from rows import ROWS, Measure, Row
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
 PEERS = ROOT / ".venv-peers"
 PEER_PACKAGES = {  # three environments, as d3rlpy and mbrl-lib want Gymnasiums of their own
     "sb3": ["stable-baselines3==2.9.2", "sb3-contrib==2.9.2", "sbx-rl==0.28.0", "evotorch==0.6.1", "gymnasium[mujoco]==1.4.0"],
     "d3rlpy": ["d3rlpy==2.8.1"],
     "mbrl": ["mbrl==0.2.0"],
 }
-# the hydra that mbrl-lib names does not import on today's Python; a later one serves it as well
+# the hydra that mbrl-lib names does not import on today's Python; a later one serves it as well (so its lock names none)
 AFTERWARDS = {"mbrl": ["hydra-core==1.3.2", "omegaconf==2.3.0"]}
 PEER_SCRIPTS = {"peer_sb3.py": "sb3", "peer_evotorch.py": "sb3", "peer_d3rlpy.py": "d3rlpy", "peer_mbrl.py": "mbrl"}
 
@@ -56,9 +53,6 @@ def main() -> None:
     parser.add_argument("--row", action="append", choices=sorted(ROWS), help="a row to measure; all without one")
     parser.add_argument("--threads", type=int, nargs="+", help="torch threads; without it those that the row asks for")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument(
-        "--append", action="store_true", help="add the repeats to those of the row's file, where a row takes long"
-    )
     parser.add_argument("--peers", type=Path, default=PEERS, help="a folder of virtual environments that have the peers")
     parser.add_argument(
         "--variant", choices=VARIANTS, help="all programs without AVX-512, or ours without what a compiler makes of it"
@@ -68,7 +62,7 @@ def main() -> None:
     for name in args.row or list(ROWS):
         for threads in args.threads or ROWS[name].threads:
             trial = Trial(ROWS[name], threads, args.peers, args.variant, args.clock)
-            measure(trial, known(trial) if args.append else {}, repeats=args.repeats)
+            measure(trial, repeats=args.repeats)
 
 
 @dataclass(frozen=True)
@@ -96,36 +90,35 @@ class Trial:
 
 
 def interpreter(script: str, peers: Path) -> str:
-    """Ours, or that of the peer's environment, which is made when it is missing: torch first and pinned as ours."""
+    """Ours, or that of the peer's environment, which is made when it is missing or was left half made."""
     if script not in PEER_SCRIPTS:
         return sys.executable
     name = PEER_SCRIPTS[script]
-    python = peers / name / "bin" / "python"
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(peers / name)], check=True)
-        lock = (ROOT / "requirements.lock").read_text().splitlines()
-        torch = next(line for line in lock if line.startswith("torch=="))
+    folder = peers / name
+    python, ready = folder / "bin" / "python", folder / ".ready"
+    if not ready.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        lock = HERE / "peers" / f"{name}.lock"
+        torch = next(line for line in lock.read_text().splitlines() if line.startswith("torch=="))
+        # torch first: unpinned it would bring gigabytes of CUDA to a machine without a GPU
         for packages in filter(None, ([torch], [torch, *PEER_PACKAGES[name]], AFTERWARDS.get(name))):
-            subprocess.run([str(python), "-m", "pip", "install", "--quiet", *packages], check=True)
+            install = [str(python), "-m", "pip", "install", "--quiet", "--constraint", str(lock)]
+            subprocess.run([*install, *packages], check=True)
+        ready.touch()
     return str(python)
 
 
-def known(trial: Trial) -> dict[str, dict[str, list[float]]]:
-    """What the trial's file has of each measure, if it is of the same contestants."""
-    measures = json.loads(trial.file.read_text())["measures"] if trial.file.exists() else []
-    return {m["key"]: m["values"] for m in measures if m["values"].keys() == trial.row.contestants.keys()}
-
-
-def measure(trial: Trial, earlier: dict[str, dict[str, list[float]]], *, repeats: int) -> None:
+def measure(trial: Trial, *, repeats: int) -> None:
     row, threads = trial.row, trial.threads
-    values = {m.key: earlier.get(m.key) or {who: [] for who in row.contestants} for m in row.measures}
-    versions: dict[str, str] = {}
-    begun = len(next(iter(values[row.measures[0].key].values())))
-    repeats += begun
-    for repeat in range(begun, repeats):
+    about = circumstances(f"{trial.command} --repeats {repeats}")
+    values: dict[str, dict[str, list[float]]] = {m.key: {who: [] for who in row.contestants} for m in row.measures}
+    for repeat in range(repeats):
         for who, script in row.contestants.items():
             result = one_run(who, script, trial, seed=repeat)
-            versions[result["program"]] = result["version"]
+            about |= {"versions": with_versions(about["versions"], who, result["versions"])}
+            if "computed_with" in result:
+                about["computed_with"] = result["computed_with"]
+                must_have_passes(result["computed_with"]["passes"], trial.variant)
             for key, value in result["values"].items():
                 values[key][who].append(float(f"{value:.5g}"))
         latest = "; ".join(
@@ -140,13 +133,21 @@ def measure(trial: Trial, earlier: dict[str, dict[str, list[float]]], *, repeats
         "clock": trial.clock,
         "measures": [summary(measure, values[measure.key], threads) for measure in row.measures],
         "note": row.note,
-        "versions": versions | library_versions(),
-        "machine": machine(),
-        "date": datetime.now(timezone.utc).date().isoformat(),
-        "command": f"{trial.command} --repeats {repeats}",
+        **about,
     }
     trial.file.parent.mkdir(exist_ok=True)
     trial.file.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+
+
+def must_have_passes(passes: str, variant: str | None) -> None:
+    """Sources in C that were changed and not compiled again would be measured as if there were none."""
+    if passes == "none" and variant != "no_compiler":
+        sys.exit("ours has no compiled passes here: install it again (make setup), or measure --variant no_compiler")
+
+
+def with_versions(known: dict[str, str], who: str, found: dict[str, str]) -> dict[str, str]:
+    """What a contestant uses of another version than ours is named as its own."""
+    return known | {name if known.get(name, v) == v else f"{name} of {who}": v for name, v in found.items()}
 
 
 def one_run(who: str, script: str, trial: Trial, *, seed: int) -> dict[str, Any]:
@@ -158,7 +159,7 @@ def one_run(who: str, script: str, trial: Trial, *, seed: int) -> dict[str, Any]
         flags = f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'} intra_op_parallelism_threads={threads}"
         environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {flags}"
     arguments = [python, script, who, row.name, str(threads), str(seed)]
-    if who == "sbx" and threads == 1 and hasattr(os, "sched_getaffinity"):
+    if threads == 1 and row.name not in WALL and hasattr(os, "sched_getaffinity"):
         arguments = ["taskset", "-c", str(min(os.sched_getaffinity(0))), *arguments]
     done = subprocess.run(arguments, cwd=HERE, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -210,41 +211,6 @@ def reached(measure: Measure, goal: Any, values: dict[str, list[float]]) -> bool
         return statistics.median(better(measure, values[goal.who], values[goal.against])) >= goal.factor
     value = typical(measure, values[goal.who])
     return value >= goal.factor if measure.higher else value <= goal.factor
-
-
-def library_versions() -> dict[str, str]:
-    return {"python": platform.python_version()} | {name: version(name) for name in ("torch", "numpy", "gymnasium")}
-
-
-def machine() -> dict[str, Any]:
-    """Hypervisors may hide a processor's name; family and model tell which design it is."""
-    design = {name: int(value) for name in ("cpu family", "model") if (value := cpu_fact(name)) is not None}
-    return {
-        "cpu": cpu_model(),
-        **{name.removeprefix("cpu "): value for name, value in design.items()},
-        "avx512": avx512(),
-        "cores": os.cpu_count(),
-        "system": platform.system(),
-    }
-
-
-def cpu_model() -> str:
-    return cpu_fact("model name") or platform.processor()
-
-
-def avx512() -> bool:
-    """Machines of one name differ in whether they show it to their guests."""
-    return any(line.startswith("flags") and "avx512f" in line.split() for line in cpu_facts())
-
-
-def cpu_fact(name: str) -> str | None:
-    pairs = (line.partition(":") for line in cpu_facts())
-    return next((value.strip() for key, _, value in pairs if key.strip() == name), None)
-
-
-def cpu_facts() -> list[str]:
-    path = Path("/proc/cpuinfo")
-    return path.read_text().splitlines() if path.exists() else []
 
 
 if __name__ == "__main__":

@@ -7,14 +7,13 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
 from functools import partial
-from pathlib import Path
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
-from run import library_versions, machine
+from about import HERE, circumstances, computing
 
 from rl_training.algorithms import PETS, RLPD, SAC
 from rl_training.data.replay_buffer import ReplayBuffer
@@ -24,8 +23,6 @@ from rl_training.envs.source import EnvSource
 from rl_training.models import MLPARSModel, MLPMOPOEnsembleModel, MLPSACModel
 from rl_training.runtime.population import Generation, PopulationEvaluator
 from rl_training.runtime.torch_settings import torch_settings
-
-HERE = Path(__file__).resolve().parent
 
 
 def microseconds(function: Callable[[], object], *, seconds: float = 0.4, repeats: int = 5) -> float:
@@ -122,20 +119,20 @@ CURVES: tuple[tuple[str, str, Callable[[int], float], tuple[int, ...]], ...] = (
 
 def curve(title: str, axis: str, function: Callable[[int], float], sizes: tuple[int, ...]) -> dict[str, Any]:
     points = [(size, float(f"{function(size):.4g}")) for size in sizes]
-    (x0, y0), (x1, y1) = points[-2], points[-1]
-    # of the last stretch: what small sizes cost is mostly the call itself
-    exponent = math.log(y1 / y0) / math.log(x1 / x0)
-    return {"title": title, "axis": axis, "points": points, "exponent": round(exponent, 3)}
+    exponents = [math.log(b / a) / math.log(y / x) for (x, a), (y, b) in pairwise(points)]
+    # of the last stretch too: what small sizes cost is mostly the call itself
+    grows = {"exponent": round(exponents[-1], 3), "largest": round(max(exponents), 3)}
+    return {"title": title, "axis": axis, "points": points, **grows, "expected": 2 if axis == "network width" else 1}
 
 
 def main() -> None:
     torch.manual_seed(0)
-    found = []
+    about, found = circumstances("python benchmarks/speed/scaling.py"), []
     with torch_settings(1, by_passes=True):  # as every run has them
         for entry in CURVES:
             found.append(curve(*entry))
             print(found[-1], flush=True)
-    record = {"curves": found, "versions": library_versions(), "machine": machine(), "date": f"{datetime.now(timezone.utc):%F}"}
+    record = {"curves": found, **about, "computed_with": computing()}
     (HERE / "results" / "scaling.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
