@@ -45,9 +45,20 @@ test: setup
 test-all: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-# make bench ROW=sac runs one row
+# some hours on a quiet machine; make bench ROW=sac measures one row
+SPEED := $(BIN)/python benchmarks/speed
 bench: setup
-	$(BIN)/python benchmarks/speed/run.py $(if $(ROW),--row $(ROW),)
+ifdef ROW
+	$(SPEED)/run.py --row $(ROW)
+else
+	$(SPEED)/peak.py
+	$(SPEED)/run.py
+	$(SPEED)/parts.py
+	$(SPEED)/profiles.py
+	$(SPEED)/scaling.py
+	$(SPEED)/memory.py
+endif
+	$(SPEED)/page.py
 
 # the long version of tests/faults: some thousand processes killed and resumed; results in benchmarks/faults/results
 faults: setup

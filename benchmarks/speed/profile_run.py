@@ -45,7 +45,7 @@ KINDS = ("environment", "acting", "planning", "batches", "networks and losses", 
 
 
 class Sampler(Callback):
-    """Looks at the stack every millisecond of processor time, from the first turn after `skip` seconds on."""
+    """Looks at the stack at every tick of processor time; the kernel's come every 4 ms or so, whatever is asked for."""
 
     def __init__(self) -> None:
         self.samples: Counter[str] = Counter()

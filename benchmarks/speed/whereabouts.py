@@ -1,6 +1,7 @@
-"""In whose machine code a process is: a signal every millisecond of processor time notes where the processor stands.
+"""In whose machine code a process is: a signal at every tick of its processor time notes where the processor stands.
 
-For x86-64 Linux with a C compiler. What calls whom is not asked: a product that numpy hands on to OpenBLAS is OpenBLAS's.
+For x86-64 Linux with a C compiler. Ticks come every 4 ms or so whatever is asked for, as the kernel counts no finer. What
+calls whom is not asked: a product that numpy hands on to OpenBLAS is OpenBLAS's.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 MOST = 1_000_000  # samples
-INTERVAL = 1_000  # microseconds
+INTERVAL = 1_000  # microseconds that are asked for
 
 SOURCE = r"""
 #define _GNU_SOURCE
@@ -47,18 +48,24 @@ OWNERS = (
     ("rl_training/native/", "our C"),
     ("libtorch_python", "Python"),  # reads arguments and makes objects
     ("/torch/", "torch"),
-    ("openblas", "numpy, BLAS"),
-    ("/numpy/", "numpy, BLAS"),
-    ("libm.so", "numpy, BLAS"),
+    ("numpy.libs", "BLAS"),  # with the Fortran library it is linked to
+    ("openblas", "BLAS"),
+    ("/numpy/", "numpy"),
+    ("libm.so", "C's functions"),
     ("mujoco", "MuJoCo"),
+    ("libffi", "Python"),  # ctypes calls our C with it
+    ("libstdc++", "system"),  # torch and MuJoCo share it
     ("python", "Python"),
 )
+UNNAMED = "torch"  # machine code without a file: oneDNN writes its own
 ELSEWHERE = "system"  # the C library: memory, copies, files; the kernel shows as the place that called it
-MATHEMATICS = ("our C", "torch", "numpy, BLAS")
+MATHEMATICS = ("our C", "torch", "BLAS", "numpy", "C's functions")
 KINDS = (*MATHEMATICS, "MuJoCo", "Python", ELSEWHERE)
 
 
 def owner(path: str) -> str:
+    if not path:
+        return UNNAMED
     return next((whose for part, whose in OWNERS if part in path), ELSEWHERE)
 
 
