@@ -130,8 +130,42 @@ def test_adam_without_the_fused_kernel_takes_the_same_steps():
         one.step([gradient.clone()])
         for count in other.steps:
             count.add_(1)
-        other._plain_step([gradient.clone()])
+        other._plain_step(other._moving([gradient.clone()]))
     torch.testing.assert_close(fused, plain)
+
+
+@pytest.mark.parametrize("way", ["as it comes", "fused", "plain"])
+def test_a_descent_moves_what_torchs_adam_moves(way, monkeypatch):
+    """One parameter takes part, one is frozen half-way, one is never reached: torch is given a zero gradient for it."""
+    start = [torch.randn(3) for _ in range(3)]
+    mine, theirs = ([tensor.clone().requires_grad_() for tensor in start] for _ in range(2))
+    settings = {"weight_decay": 0.1, "eps": 1e-5}
+    optimizer, reference = Adam(mine, learning_rate=0.1, **settings), torch.optim.Adam(theirs, lr=0.1, **settings)
+    optimizer._native &= way == "as it comes"
+    if way == "plain":
+        monkeypatch.delattr(torch, "_fused_adam_")
+    for i in range(6):
+        for parameters in (mine, theirs):
+            parameters[1].requires_grad_(i < 3)
+        reached, frozen, _ = mine
+        norm = optimizer.descend((reached * frozen).square().sum(), mine)
+        reference.zero_grad()
+        (theirs[0] * theirs[1]).square().sum().backward()
+        theirs[2].grad = torch.zeros(3)
+        torch.testing.assert_close(norm, torch.cat([p.grad for p in theirs if p.grad is not None]).norm())
+        reference.step()
+    for one, other in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(one.detach(), other.detach(), rtol=1e-4, atol=1e-5)
+    assert not torch.equal(mine[2], start[2])  # by its decay
+    assert optimizer.steps[1] == 3
+
+
+def test_a_descent_without_anything_to_move_moves_nothing():
+    frozen, spare = torch.ones(2), torch.ones(2, requires_grad=True)
+    optimizer = Adam([frozen, spare], learning_rate=0.1, weight_decay=0.1)
+    assert optimizer.descend(frozen.sum(), [frozen]) == 0
+    assert optimizer.descend(frozen.sum(), [frozen, spare]) == 0
+    assert torch.equal(frozen, torch.ones(2))
 
 
 def test_adam_goes_on_from_its_state_bit_for_bit():

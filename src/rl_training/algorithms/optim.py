@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from rl_training.models.native_steps import AdamStep, follow, steps_serve
 from rl_training.types import State
+
+
+class _Slot(NamedTuple):
+    """A parameter with its gradient and all that is known of it."""
+
+    parameter: Tensor
+    gradient: Tensor
+    exp_avg: Tensor
+    exp_avg_sq: Tensor
+    step: Tensor
 
 
 class Adam:
@@ -36,46 +46,55 @@ class Adam:
         self.exp_avg = [torch.zeros_like(p) for p in self.parameters]
         self.exp_avg_sq = [torch.zeros_like(p) for p in self.parameters]
         self._native = steps_serve(*self.parameters) and all(p.is_contiguous() for p in self.parameters)
-        self._fitting: Sequence[Tensor] = ()
+        self._fitting: Sequence[Tensor | None] = ()
         self._native_steps: list[AdamStep] = []
         self.steps = [torch.zeros((), dtype=torch.float32, device=p.device) for p in self.parameters]
 
-    def step(self, gradients: Sequence[Tensor]) -> None:
-        """Descend along `gradients`, one per parameter; like the parameters here, they are outside of autograd."""
+    def step(self, gradients: Sequence[Tensor | None]) -> None:
+        """Descend along `gradients`, one per parameter; like the parameters here, they are outside of autograd. A parameter
+        without one rests, and so does what is known of it."""
         if self._native and self._fit(gradients):
             settings = (self.learning_rate, *self.betas, self.eps, self.weight_decay)
             for native_step in self._native_steps:
                 native_step(settings)
             return
-        for step in self.steps:
-            step.add_(1)
+        moving = self._moving(gradients)
+        for slot in moving:
+            slot.step.add_(1)
+        if not moving:
+            return
         if hasattr(torch, "_fused_adam_"):
-            self._fused_step(list(gradients))
+            self._fused_step(moving)
         else:
-            self._plain_step(gradients)
+            self._plain_step(moving)
 
-    def _fit(self, gradients: Sequence[Tensor]) -> bool:
+    def _moving(self, gradients: Sequence[Tensor | None]) -> list[_Slot]:
+        each = zip(self.parameters, gradients, self.exp_avg, self.exp_avg_sq, self.steps, strict=True)
+        return [_Slot(p, g, m, v, step) for p, g, m, v, step in each if g is not None]
+
+    def _fit(self, gradients: Sequence[Tensor | None]) -> bool:
         """Whether C can read these gradients; most of the time they are those of the step before, and were looked at then."""
         if len(gradients) == len(self._fitting) and all(map(operator.is_, gradients, self._fitting)):
             return True
-        fit = steps_serve(*gradients) and all(map(_fits, gradients, self.parameters))
+        moving = self._moving(gradients)
+        fit = all(steps_serve(slot.gradient) and _fits(slot.gradient, slot.parameter) for slot in moving)
         self._fitting, self._native_steps = (), []
         if fit:
-            each = zip(self.parameters, gradients, self.exp_avg, self.exp_avg_sq, self.steps, strict=True)
-            self._fitting, self._native_steps = list(gradients), [AdamStep(*tensors) for tensors in each]
+            self._fitting, self._native_steps = list(gradients), [AdamStep(*slot) for slot in moving]
         return fit
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_fitting": (), "_native_steps": []}  # a copy reads addresses of its own
 
-    def _fused_step(self, gradients: list[Tensor]) -> None:
+    def _fused_step(self, moving: Sequence[_Slot]) -> None:
+        parameters, gradients, exp_avgs, exp_avg_sqs, counts = map(list, zip(*moving, strict=True))
         torch._fused_adam_(
-            self.parameters,
+            parameters,
             gradients,
-            self.exp_avg,
-            self.exp_avg_sq,
+            exp_avgs,
+            exp_avg_sqs,
             [],
-            self.steps,
+            counts,
             lr=self.learning_rate,
             beta1=self.betas[0],
             beta2=self.betas[1],
@@ -85,22 +104,30 @@ class Adam:
             maximize=False,
         )
 
-    def _plain_step(self, gradients: Sequence[Tensor]) -> None:
+    def _plain_step(self, moving: Sequence[_Slot]) -> None:
         """The same in ordinary operations, for a torch that has no fused kernel."""
         beta1, beta2 = self.betas
-        for p, g, m, v, count in zip(self.parameters, gradients, self.exp_avg, self.exp_avg_sq, self.steps, strict=True):
+        for p, g, m, v, step in moving:
             gradient = g + self.weight_decay * p if self.weight_decay else g
             m.lerp_(gradient, 1 - beta1)
             v.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-            t = float(count)
+            t = float(step)
             scale = v.sqrt().div_((1 - beta2**t) ** 0.5).add_(self.eps)
             p.addcdiv_(m, scale, value=-self.learning_rate / (1 - beta1**t))
 
     def descend(self, loss: Tensor, parameters: Sequence[Tensor], *, max_grad_norm: float | None = None) -> Tensor:
-        """One step on `loss` by autograd; gives the gradient's norm. `parameters` are those given at construction."""
-        gradients = list(torch.autograd.grad(loss, parameters))
+        """One step on `loss` by autograd; gives the gradient's norm. `parameters` are those given at construction.
+
+        Those that require no gradient rest; for those that the loss does not reach it is zero, so that their momentum goes on.
+        """
+        moving = [p for p in parameters if p.requires_grad]
+        if not moving:
+            return torch.zeros_like(loss)
+        found = torch.autograd.grad(loss, moving, allow_unused=True) if loss.requires_grad else [None] * len(moving)
+        gradients = [torch.zeros_like(p) if g is None else g for p, g in zip(moving, found, strict=True)]
         norm = clip_gradients(gradients, max_grad_norm)
-        self.step(gradients)
+        gradient_of = dict(zip(moving, gradients, strict=True))
+        self.step([gradient_of.get(p) for p in parameters])
         return norm
 
     def state_dict(self) -> State:
