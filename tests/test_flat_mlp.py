@@ -152,7 +152,7 @@ def test_a_descent_moves_what_torchs_adam_moves(way, monkeypatch):
         reference.zero_grad()
         (theirs[0] * theirs[1]).square().sum().backward()
         theirs[2].grad = torch.zeros(3)
-        torch.testing.assert_close(norm, torch.cat([p.grad for p in theirs if p.grad is not None]).norm())
+        torch.testing.assert_close(norm, torch.cat([p.grad for p in theirs if p.grad is not None]).norm(), rtol=1e-4, atol=0)
         reference.step()
     for one, other in zip(mine, theirs, strict=True):
         torch.testing.assert_close(one.detach(), other.detach(), rtol=1e-4, atol=1e-5)
