@@ -45,6 +45,6 @@ def test_a_line_of_metrics_and_a_checkpoint_fall_into_what_is_timed(module, tmp_
     for row in rows.values():
         if not row.skip:
             continue
-        config = ours.config_of(row, "ours", threads=1, seed=0, folder=str(tmp_path))
+        config = ours.recorded(ours.config_of(row, "ours", threads=1, seed=0, folder=str(tmp_path)), row)
         for interval in (config.log_interval, config.checkpoint_interval):
             assert (row.total - 1) // interval > (row.skip - 1) // interval, row.name

@@ -70,7 +70,7 @@ def config_of(row: Row, who: str, *, threads: int, seed: int, folder: str) -> Tr
         settings["batched_envs"] = who == "ours_batched"
     elif who == "ours_batched":
         backend = "batched"
-    config = TrainConfig(
+    return TrainConfig(
         algo=algo,
         env_id=row.env_id,
         seed=seed,
@@ -82,9 +82,12 @@ def config_of(row: Row, who: str, *, threads: int, seed: int, folder: str) -> Tr
         execution_backend=backend,
         algo_kwargs=settings,
     )
+
+
+def recorded(config: TrainConfig, row: Row) -> TrainConfig:
+    """With at least one line of metrics and one checkpoint in what is timed."""
     if not row.skip:
         return config
-    # at least one line of metrics and one checkpoint fall into what is timed
     timed = row.total - row.skip
     intervals = {"log_interval": config.log_interval, "checkpoint_interval": config.checkpoint_interval}
     return config.replace(**{name: min(interval, timed) for name, interval in intervals.items()})
@@ -107,7 +110,7 @@ def measured(row: Row, who: str, *, threads: int, seed: int, folder: str) -> dic
         trained(config, stopwatch)
         return {"seconds": stopwatch.seconds}
     clock = Clock(row.skip, counts_updates=row.name in ("rlpd", "mopo_model"))
-    trained(config, clock)
+    trained(recorded(config, row), clock)
     return {"rate": clock.rate * (MODEL_ROWS if row.name == "mopo_model" else 1)}
 
 

@@ -239,5 +239,5 @@ def memory_sentence(presets: dict[str, dict[str, float]]) -> str:
     verdict = "is no second copy" if peaks < 1.5 * buffers else "may be a second copy"
     return (
         f"The buffer of `sac/halfcheetah` is {buffers:,.0f} MB larger than that of `sac/pendulum`, its peak (with MuJoCo in "
-        f"it as well) {peaks:,.0f} MB higher; a second copy would make that {2 * buffers:,.0f}. So there {verdict}."
+        f"it as well)\n{peaks:,.0f} MB higher; a second copy would make that {2 * buffers:,.0f}. So there {verdict}."
     )

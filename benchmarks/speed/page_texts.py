@@ -52,8 +52,8 @@ BOUNDS = """
 
 Two yardsticks. *BLAS alone*, in the table above, is the row's matrix products and nothing else, in the same run, by MKL or OpenBLAS, whichever is
 faster there. It is no bound: ours can be faster, as [its products are its own](decisions/0010-passes-in-c.md). What no program can pass is
-the peak: a loop of nothing but fused multiply-adds on registers makes {one} GFLOP/s on one core of this processor and {two} on both at
-once{half} (`peak.py`). Below is what share of that the products of a row's work take up, at the speed that was asked for and at ours.
+the peak: a loop of nothing but fused multiply-adds on registers (`peak.py`) makes {one} GFLOP/s on one core of this processor and
+{two} on both at once{half}. Below is what share of that the products of a row's work take up, at the speed that was asked for and at ours.
 Environment, acting, batches, activations, losses, Adam and Python have to fit into the rest. (Of a plan's first step PETS makes a quarter of
 the products counted, 4 % of a plan fewer: a member's particles are still in one place then, and it is asked once.)
 
@@ -70,7 +70,8 @@ ELSEWHERE = """
 How far ahead a program is depends on the processor: our passes use all of its vector units, MKL and OpenBLAS less of those of a wide one. So
 some rows were measured in other ways as well: with AVX-512 hidden from every program (`run.py --variant avx2`); with ours as it is where
 nothing could be compiled (`--variant no_compiler`), so that networks go through torch; and on an earlier machine of the same name whose
-units made {narrow} GFLOP/s on one core, with the code of commit eaa74a6. Ratios to the peers, median of the repeats.
+units made {narrow} GFLOP/s on one core, with the code of commit eaa74a6 (and its rows, which were shorter and whose peers had settings of their
+own). Ratios to the peers, median of the repeats.
 
 {table}
 """
