@@ -101,6 +101,22 @@ def test_the_precision_of_a_batch_and_what_it_hangs_in_change_nothing_that_is_le
             assert not any(value.requires_grad for value in metrics.values()), method
 
 
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in {"ars", "openai_es"}])
+def test_learners_compute_in_single_precision_whatever_torchs_default_is(name, tmp_path):
+    learner, spec = learner_of(name, tmp_path)
+    batch, obs = batch_for(learner, spec), exact(ROWS, spec.obs_dim)
+    seeded(learner.update, batch)
+    torch.set_default_dtype(torch.float64)
+    try:
+        twin, _ = learner_of(name, tmp_path)
+        seeded(twin.update, batch)
+        said = {way: seeded(answer, obs) for way, answer in ways_to_act(twin).items()}
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert difference(learner.state_dict(), twin.state_dict()) is None
+    assert difference(said, {way: seeded(answer, obs) for way, answer in ways_to_act(learner).items()}) is None
+
+
 def test_rounds_of_rlpd_take_any_precision_too(tmp_path):
     (learner, spec), (twin, _) = learner_of("rlpd", tmp_path), learner_of("rlpd", tmp_path)
     batch = batch_for(learner, spec)

@@ -6,6 +6,7 @@ import torch
 from rl_training import native
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.experiment.registry import get_algorithm_spec
+from rl_training.runtime.policy import load_policy
 from rl_training.runtime.workflows import resume_training
 from small_runs import ALGORITHMS, NAMES, StopAt, difference, history, small_config, state_difference, train
 
@@ -82,6 +83,31 @@ def test_the_seed_decides_everything(name, tmp_path):
     other = train(small_config(name, tmp_path / "other", seed=4))
     assert state_difference(one.checkpoint_path, same.checkpoint_path) is None
     assert state_difference(one.checkpoint_path, other.checkpoint_path, ("algorithm_state",)) is not None
+
+
+@pytest.fixture
+def double_by_default():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "_mujoco" not in name])
+def test_the_default_type_of_tensors_that_a_user_has_set_changes_nothing_and_stays(name, tmp_path, double_by_default):
+    config = small_config(name, tmp_path / "double")
+    stopped = train(config, callbacks=[StopAt(int(config.total_timesteps * 0.55))])
+    double = resume_training(stopped.run_dir)
+    policy = load_policy(double.checkpoint_path)
+    obs = [0.1] * policy.spec.obs_dim
+    said = policy.evaluate(num_episodes=1), policy.predict(obs), policy.predict([obs, obs])
+    assert torch.get_default_dtype() == torch.float64
+
+    torch.set_default_dtype(torch.float32)
+    single = train(small_config(name, tmp_path / "single"))
+    assert state_difference(double.checkpoint_path, single.checkpoint_path) is None
+    assert history(double.run_dir) == history(single.run_dir)
+    policy = load_policy(single.checkpoint_path)
+    assert difference(said, (policy.evaluate(num_episodes=1), policy.predict(obs), policy.predict([obs, obs]))) is None
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

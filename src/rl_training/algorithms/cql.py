@@ -114,7 +114,7 @@ class CQL(SAC):
         else:
             sample = self.model.sample_actions(states.repeat_interleave(count, 0))
             drawn, drawn_logprobs = sample.actions.view(2 * rows, count, dim), sample.logprobs.view(2 * rows, count)
-        uniform = torch.empty(rows, count, dim, device=states.device).uniform_(-1, 1)
+        uniform = states.new_empty(rows, count, dim).uniform_(-1, 1)
         density = drawn.new_full((rows, count), -dim * math.log(2.0))
         actions = torch.cat([uniform, drawn[:rows], drawn[rows:]], dim=1)
         return actions, torch.cat([density, drawn_logprobs[:rows], drawn_logprobs[rows:]], dim=1)

@@ -66,7 +66,8 @@ class ParticleReturns:
     @torch.no_grad()
     def __call__(self, plans: Tensor) -> Tensor:
         starts, candidates, horizon = plans.shape[:3]
-        luck = torch.randn(horizon, self.particles, self.obs.shape[-1], device=plans.device, generator=self.generator)
+        shape = (horizon, self.particles, self.obs.shape[-1])
+        luck = torch.randn(shape, dtype=self.obs.dtype, device=plans.device, generator=self.generator)
         orders = self._orders(horizon, plans.device)
         obs = self.obs.repeat_interleave(candidates, dim=0)
         flat = plans.flatten(0, 1)
@@ -83,7 +84,7 @@ class ParticleReturns:
 
     def _returns(self, start: Tensor, plans: Tensor, luck: Tensor, orders: Tensor | None) -> Tensor:
         """Of plans (plans, horizon, action_dim), each from its own start."""
-        obs, total = start, torch.zeros(self.particles, len(start), device=start.device)  # all particles begin in one place
+        obs, total = start, start.new_zeros(self.particles, len(start))  # all particles begin in one place
         alive: Tensor | None = None
         gamma, discount = 1.0 if self.values is None else self.values.gamma, 1.0
         for t, actions in enumerate(plans.unbind(dim=1)):
@@ -111,4 +112,5 @@ class ParticleReturns:
         """For every step, which particle goes on in which place; places belong to members."""
         if not self.ts1:
             return None
-        return torch.rand(horizon, self.particles, device=device, generator=self.generator).argsort(dim=1)
+        order = torch.rand(horizon, self.particles, dtype=torch.float32, device=device, generator=self.generator)
+        return order.argsort(dim=1)

@@ -80,7 +80,7 @@ class PETS(Algorithm):
 
     def plan(self, obs: Tensor, *, start: Tensor | None = None, generator: torch.Generator | None = None) -> Plan:
         """Search from each observation in a batch, in [-1, 1], around `start` where there is one."""
-        bound = torch.ones(self.dynamics_model.action_dim, device=obs.device)
+        bound = obs.new_ones(self.dynamics_model.action_dim)
         return self._plan(
             obs, start, self.planner, num_particles=self.num_particles, bounds=(-bound, bound), generator=generator
         )

@@ -76,7 +76,8 @@ class PlanValues:
         self.model = FlatMLP((obs_dim, *hidden_sizes, 1), members=MEMBERS, activation="relu")
         self.target = copy.deepcopy(self.model).requires_grad_(False)
         self.optimizer = Adam([self.model.flat], learning_rate=learning_rate)
-        self._shift, self._scale, self._bounds = torch.zeros(obs_dim), torch.ones(obs_dim), torch.zeros(2)
+        like = self.model.flat.data
+        self._shift, self._scale, self._bounds = like.new_zeros(obs_dim), like.new_ones(obs_dim), like.new_zeros(2)
 
     @torch.no_grad()
     def __call__(self, obs: Tensor) -> Tensor:
@@ -98,7 +99,7 @@ class PlanValues:
         spread, self._shift = backups.states.std(dim=0, correction=0), backups.states.mean(dim=0)
         self._scale = torch.where(spread > 1e-6 * self._shift.abs().clamp_min(1.0), spread, 1.0)
         seen, reached = self._seen(backups.states), self._seen(backups.reached)
-        loss = torch.zeros((), device=obs.device)
+        loss = obs.new_zeros(())
         for _ in range(updates):
             rows = torch.randint(len(seen), (BATCH,), generator=generator, device=obs.device)
             loss = self._update(seen[rows], backups.rewards[rows], reached[rows], backups.discounts[rows])
@@ -122,7 +123,7 @@ class PlanValues:
         states = [begun]
         actions = self._any_actions(begun, generator)
         for _ in range(WANDER):
-            changed = torch.rand(members, rows, 1, generator=generator, device=obs.device) < CHANGE
+            changed = _uniform((members, rows, 1), generator) < CHANGE
             actions = torch.where(changed, self._any_actions(begun, generator), actions)
             reached, _, ended = imagine(states[-1], actions)
             # a state after the end is none: begin again
@@ -130,7 +131,7 @@ class PlanValues:
         return torch.cat(states, dim=1)
 
     def _any_actions(self, obs: Tensor, generator: torch.Generator) -> Tensor:
-        return torch.rand(*obs.shape[:-1], self.action_dim, generator=generator, device=obs.device) * 2 - 1
+        return _uniform((*obs.shape[:-1], self.action_dim), generator) * 2 - 1
 
     def _backed_up(self, imagine: Imagined, states: Tensor, generator: torch.Generator) -> _Backups:
         """Choices of each of the states (members, rows, obs_dim), as far as the model carries them."""
@@ -187,5 +188,10 @@ def _rarity(obs: Tensor) -> Tensor:
 def _spread_out(states: tuple[int, ...], action_dim: int, generator: torch.Generator) -> Tensor:
     """Choices for each of the states, (*states, choices, action_dim): every dimension takes a whole grid of values, both
     bounds among them, in an order of its own."""
-    order = torch.rand(*states, CHOICES, action_dim, generator=generator, device=generator.device).argsort(dim=-2)
-    return torch.linspace(-1.0, 1.0, CHOICES, device=generator.device)[order]
+    order = _uniform((*states, CHOICES, action_dim), generator).argsort(dim=-2)
+    return torch.linspace(-1.0, 1.0, CHOICES, dtype=torch.float32, device=generator.device)[order]
+
+
+def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Drawn from [0, 1), in float32 whatever torch's default type is: the stream gives others for another type."""
+    return torch.rand(shape, dtype=torch.float32, generator=generator, device=generator.device)

@@ -113,7 +113,7 @@ class CEM:
 def truncated_noise(shape: tuple[int, ...], *, device: torch.device, generator: torch.Generator | None = None) -> Tensor:
     """Standard normal numbers, none further than two from zero."""
     within = math.erf(2 / math.sqrt(2))
-    uniform = torch.rand(shape, device=device, generator=generator)
+    uniform = torch.rand(shape, dtype=torch.float32, device=device, generator=generator)
     return torch.erfinv((uniform * 2 - 1) * within).mul_(math.sqrt(2))
 
 
@@ -122,10 +122,11 @@ def colored_noise(
 ) -> Tensor:
     """Normal numbers (candidates, time, dims) of variance one whose power falls with frequency as f^-beta."""
     rows, time, dims = shape
-    frequencies: Tensor = torch.fft.rfftfreq(time, device=device)
+    frequencies: Tensor = torch.fft.rfftfreq(time, dtype=torch.float32, device=device)
     frequencies[0] = frequencies[1]  # the mean is as strong as the slowest wave
     amplitudes = frequencies.pow(-beta / 2)
-    parts = torch.randn(2, rows, dims, len(amplitudes), device=device, generator=generator) * amplitudes
+    shape_of_parts = (2, rows, dims, len(amplitudes))
+    parts = torch.randn(shape_of_parts, dtype=torch.float32, device=device, generator=generator) * amplitudes
     weights = torch.full_like(amplitudes, 2.0)  # a wave has a sine and a cosine; the constant and the fastest have one
     for single in [0] if time % 2 else [0, -1]:
         weights[single] = 1.0

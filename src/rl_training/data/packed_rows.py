@@ -32,7 +32,7 @@ class PackedRows(ABC):
             self._slices[name] = slice(start, start + width)
             start += width
         self._widths = [obs_dim, action_dim, obs_dim, 3]  # of the columns that are matrices, and the number of the others
-        self._rows = torch.zeros(capacity, start)
+        self._rows = torch.zeros(capacity, start, dtype=torch.float32)
         self._view = self._rows.numpy()  # the same memory, cheaper to write small pieces into
         self.rng = np.random.default_rng(seed)
         self._native_draws: NativeDraws | None = None  # made for the first batch

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, cast
 
+import torch
 from torch import Tensor
 
 from rl_training.models.flat_mlp import FlatModule, MLPLayout, as_rows
@@ -31,11 +32,11 @@ class ActorCritic(FlatModule, ABC):
 
     @property
     def lean(self) -> LeanActorCritic | None:
-        """The same networks with less ado, where they are on the CPU and plain."""
+        """The same networks with less ado, where they are on the CPU, of float32 and plain."""
         flat = self.flat
         pointer = flat.data_ptr()
         if self._lean is None or self._lean[0] != pointer:
-            serves = flat.device.type == "cpu" and LeanMLP.serves(self.policy_net)
+            serves = flat.is_cpu and flat.dtype == torch.float32 and LeanMLP.serves(self.policy_net)
             self._lean = (pointer, self.lean_class(self) if serves else None)
         return self._lean[1]
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.models.flat_mlp import FlatMLP, FlatTape
+from rl_training.models.heads import drawn_noise
 from rl_training.models.native_actor import NativeActorCritic
 from rl_training.models.native_net import NativeNet
 from rl_training.types import Batch
@@ -19,11 +20,6 @@ FIRST = torch.tensor([0])  # of the critics: the one that the actor climbs
 def blurred(actions: Tensor, noise: Tensor, *, std: float, clip: float) -> Tensor:
     """Actions with `std` times the noise, cut off at `clip`, brought back into [-1, 1]; the noise is written over."""
     return noise.mul_(std).clamp_(-clip, clip).add_(actions).clamp_(-1.0, 1.0)
-
-
-def drawn_noise(obs: Tensor, width: int) -> Tensor:
-    """Standard normal numbers, `width` of them for each observation."""
-    return torch.randn(*obs.shape[:-1], width, dtype=obs.dtype, device=obs.device)
 
 
 class TanhMLP(FlatMLP):

@@ -39,7 +39,7 @@ class FlatModule(nn.Module):
             end = start + (part if isinstance(part, int) else part.num_parameters)
             self._bounds[name] = (start, end)
             start = end
-        self.flat = nn.Parameter(torch.zeros(start))
+        self.flat = nn.Parameter(torch.zeros(start, dtype=torch.float32))  # whatever torch's default type is
         self._cache: tuple[int, Tensor, dict[str, list[Layer]], dict[str, list[Layer]]] | None = None
         self._nets: dict[str, tuple[int, StackedNet, NativeNet | None]] = {}
 

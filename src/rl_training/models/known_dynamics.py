@@ -117,7 +117,7 @@ def require_functions(
 
 
 def _try(what: str, function: TransitionFn, env: EnvSpec, *, rows: tuple[int, ...], kind: str) -> None:
-    obs, actions = torch.zeros(*rows, env.obs_dim), torch.zeros(*rows, env.action_dim)
+    obs, actions = (torch.zeros(*rows, width, dtype=torch.float32) for width in (env.obs_dim, env.action_dim))
     try:
         given = function(obs, actions, obs)
     except Exception as error:

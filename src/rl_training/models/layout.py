@@ -247,7 +247,7 @@ def _activate(x: Tensor, activation: str) -> Tensor:
 
 def _orthogonal(n_in: int, n_out: int) -> Tensor:
     """A random (n_in, n_out) matrix with orthonormal rows or columns, whichever are fewer."""
-    tall = torch.randn(max(n_in, n_out), min(n_in, n_out))
+    tall = torch.randn(max(n_in, n_out), min(n_in, n_out), dtype=torch.float32)
     basis, r = torch.linalg.qr(tall)
     matrix: Tensor = basis * r.diagonal().sign()  # makes the distribution uniform
     return matrix if n_in >= n_out else matrix.mT

@@ -15,6 +15,7 @@ from torch import Tensor
 from rl_training.models.blas import Twin
 from rl_training.models.heads import HALF_LOG_2PI
 from rl_training.models.lean_mlp import LeanMLP
+from rl_training.models.native_net import floats
 
 if TYPE_CHECKING:
     from rl_training.models.actor_critic import ActorCritic
@@ -95,7 +96,7 @@ class LeanActorCritic:
         )
         self.gradient, self.discrete, self.shared = model.gradient, model.discrete, model.shared
         self.policy_outputs, self.further_outputs = model.action_dim, model.policy_net.sizes[-1] - model.action_dim
-        self._race = Twin(torch.empty(0, model.action_dim))
+        self._race = Twin(floats(0, model.action_dim))
         self.log_std, self.d_log_std = model.vector("log_std").data, model.gradient_vector("log_std")
 
     def explore(self, obs: Tensor) -> Tensor:
@@ -103,9 +104,9 @@ class LeanActorCritic:
         outputs = self._policy(self.policy.inputs(obs))
         if not self.discrete:
             mean = torch.from_numpy(outputs).mT
-            return mean + self.log_std.exp() * torch.randn(mean.shape)
+            return mean + self.log_std.exp() * torch.randn(mean.shape, dtype=mean.dtype)
         if len(self._race.array) != outputs.shape[1]:
-            self._race = Twin(torch.empty(outputs.shape[1], self.policy_outputs))
+            self._race = Twin(floats(outputs.shape[1], self.policy_outputs))
         self._race.tensor.exponential_()
         return torch.from_numpy((outputs - np.log(self._race.array).T).argmax(axis=0))
 
@@ -120,7 +121,7 @@ class LeanActorCritic:
 
     def rows(self, obs: Tensor, actions: Tensor) -> LeanRows:
         """In memory of their own, for as many passes as are wanted."""
-        inputs = torch.ones(obs.shape[1] + 1, len(obs))
+        inputs = torch.ones(obs.shape[1] + 1, len(obs), dtype=torch.float32)
         inputs.numpy()[:-1] = obs.numpy().T
         return LeanRows(Twin(inputs), self._taken(actions))
 

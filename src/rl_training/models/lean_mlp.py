@@ -16,6 +16,7 @@ from torch import Tensor
 
 from rl_training.models.blas import Twin, product_of_twins
 from rl_training.models.layout import MLPLayout, as_rows
+from rl_training.models.native_net import floats
 
 KEPT_SIZES = 6  # numbers of rows met again and again: environments, minibatches, what is left of them, rollouts
 
@@ -96,12 +97,12 @@ class _Room:
     layer's outputs, upright and transposed."""
 
     def __init__(self, sizes: tuple[int, ...], rows: int) -> None:
-        self.inputs = [Twin(torch.ones(size + 1, rows)) for size in sizes[:-1]]
+        self.inputs = [Twin(torch.ones(size + 1, rows, dtype=torch.float32)) for size in sizes[:-1]]
         self.own_inputs = self.inputs[0]  # two networks may be given the same ones
         self.observed = self.own_inputs.array[:-1]
         self.active = [Twin(layer.tensor[:-1]) for layer in self.inputs[1:]]
-        self.outputs = Twin(torch.empty(sizes[-1], rows))
-        deltas = [torch.empty(size, rows) for size in sizes[1:]]
+        self.outputs = Twin(floats(sizes[-1], rows))
+        deltas = [floats(size, rows) for size in sizes[1:]]
         self.deltas = [(Twin(delta), Twin(delta.mT)) for delta in deltas]
 
 

@@ -77,8 +77,8 @@ class MLPMOPOEnsembleModel(FlatModule):
         self.target_scale: Tensor
         self.elites: Tensor
         for name, size in (("input", sizes[0]), ("target", self.target_dim)):
-            self.register_buffer(f"{name}_mean", torch.zeros(size))
-            self.register_buffer(f"{name}_scale", torch.ones(size))
+            self.register_buffer(f"{name}_mean", torch.zeros(size, dtype=torch.float32))
+            self.register_buffer(f"{name}_scale", torch.ones(size, dtype=torch.float32))
         self.register_buffer("elites", torch.arange(num_elites or num_ensembles))
 
     def ensemble_parameters(self) -> list[nn.Parameter]:

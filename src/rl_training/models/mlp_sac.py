@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rl_training.models.flat_mlp import FlatMLP, FlatTape, as_rows
-from rl_training.models.heads import HALF_LOG_2PI
+from rl_training.models.heads import HALF_LOG_2PI, drawn_noise
 from rl_training.models.native_steps import squash, squash_back, steps_serve
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
@@ -70,7 +70,7 @@ class MLPSACModel(nn.Module):
         outputs = self.actor.infer(obs)
         if deterministic:
             return outputs[..., : self.action_dim].tanh()
-        noise = torch.randn(*outputs.shape[:-1], self.action_dim, device=outputs.device)
+        noise = drawn_noise(outputs, self.action_dim)
         return _squashed(outputs, noise)[0].actions
 
     @torch.no_grad()
@@ -79,12 +79,12 @@ class MLPSACModel(nn.Module):
         observation has no batch axis."""
         outputs = self.actor.infer(obs).unsqueeze(-2)
         mean, raw_log_std = outputs.expand(*outputs.shape[:-2], num_samples, -1).chunk(2, dim=-1)
-        return _squash(mean, raw_log_std, torch.randn(mean.shape, device=mean.device))[0]
+        return _squash(mean, raw_log_std, torch.randn(mean.shape, dtype=mean.dtype, device=mean.device))[0]
 
     def run_actor(self, obs: Tensor) -> ActorPass:
         """Sample actions, keeping the tape for `backward_actor`; a single observation is a batch of one here."""
         outputs, tape = self.actor.run(obs)
-        noise = torch.randn(len(outputs), self.action_dim, device=outputs.device)
+        noise = drawn_noise(outputs, self.action_dim)
         return ActorPass(*_squashed(outputs, noise), outputs, tape)
 
     def backward_actor(self, done: ActorPass, *, d_actions: Tensor, d_logprobs: Tensor) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -40,11 +41,11 @@ class PolicyNetwork(nn.Module):
         self.normalizes = clip_obs is not None
         self.clip_obs = float("inf") if clip_obs is None else clip_obs
         self.action_start = env.action_start
-        self.register_buffer("obs_shift", torch.zeros(sizes[0]))
-        self.register_buffer("obs_scale", torch.ones(sizes[0]))
-        self.register_buffer("action_low", torch.tensor(env.low))
-        self.register_buffer("action_high", torch.tensor(env.high))
-        self.layers = nn.ModuleList(nn.Linear(sizes[i], sizes[i + 1]) for i in range(len(sizes) - 1))
+        self.register_buffer("obs_shift", torch.zeros(sizes[0], dtype=torch.float32))
+        self.register_buffer("obs_scale", torch.ones(sizes[0], dtype=torch.float32))
+        self.register_buffer("action_low", torch.tensor(env.low, dtype=torch.float32))
+        self.register_buffer("action_high", torch.tensor(env.high, dtype=torch.float32))
+        self.layers = nn.ModuleList(nn.Linear(*shape, dtype=torch.float32) for shape in pairwise(sizes))
 
     @classmethod
     @torch.no_grad()

@@ -216,7 +216,8 @@ def in_env_units(function: TransitionFn | None, env: EnvSpec, device: torch.devi
     """A function of the environment's actions as one of the learner's, which lie in [-1, 1]."""
     if function is None:
         return None
-    known, (low, high) = function, (torch.tensor(bound, device=device) for bound in (env.low, env.high))
+    known = function
+    low, high = (torch.tensor(bound, dtype=torch.float32, device=device) for bound in (env.low, env.high))
     middle, half = (low + high) / 2, (high - low) / 2
     return lambda obs, actions, next_obs: known(obs, torch.addcmul(middle, actions, half), next_obs)
 

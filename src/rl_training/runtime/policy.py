@@ -23,6 +23,7 @@ from rl_training.runtime.heap import keep_freed_memory
 from rl_training.runtime.opening import resolve_device
 from rl_training.runtime.same_env import require_same_env
 from rl_training.runtime.single_policy import SinglePolicy
+from rl_training.runtime.torch_settings import single_precision
 from rl_training.types import EnvSpec
 
 
@@ -105,7 +106,7 @@ def load_policy(path: str | Path, *, device: str = "auto") -> Policy:
     state = load_checkpoint(file, parts=("algorithm_state",))
     where = resolve_device(device)
     try:
-        with must_fit():
+        with must_fit(), single_precision():
             config = TrainConfig.from_dict(state.config)
             spec = EnvSpec.from_dict(state.metadata["env_spec"])
             algorithm = get_algorithm_spec(config.algo).build_fn(config.options, spec, where)

@@ -15,6 +15,17 @@ from rl_training.runtime.openblas import large_by_numpy, products_for
 
 
 @contextmanager
+def single_precision() -> Iterator[None]:
+    """Tensors that nobody gave a type are float32, as ours are, whatever default the user has set; put back afterwards."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
 def torch_settings(num_threads: int, *, by_passes: bool = False) -> Iterator[None]:
     """Torch as training wants it; put back as it was afterwards.
 
@@ -28,7 +39,8 @@ def torch_settings(num_threads: int, *, by_passes: bool = False) -> Iterator[Non
     # Adam's moments decay into denormals, which this kind of processor handles tens of times slower
     torch.set_flush_denormal(True)
     try:
-        with products_for(of_torch), passes_on(passes), crew_of(num_threads, large_by_numpy=large_by_numpy()):
+        crew = crew_of(num_threads, large_by_numpy=large_by_numpy())
+        with single_precision(), products_for(of_torch), passes_on(passes), crew:
             yield
     finally:
         torch.set_num_threads(before)
