@@ -112,6 +112,12 @@ def test_it_is_a_sac_and_without_a_penalty_it_learns_what_sac_learns():
     torch.testing.assert_close(cql.model.critics.flat, sac.model.critics.flat, atol=1e-6, rtol=1e-5)
 
 
+def test_unless_told_otherwise_targets_are_the_critics_alone():
+    agent, batch = learner(alpha=7.0, gamma=0.5), batch_of(4)
+    agent.target.flat.data.zero_()  # whatever is done next is worth nothing
+    torch.testing.assert_close(agent.targets(batch), batch["rewards"])
+
+
 def test_sampled_actions_are_a_third_each_and_know_their_density():
     agent, batch = learner(num_cql_samples=500), batch_of(8)
     actions, logprobs = agent.sampled_actions(batch)

@@ -37,7 +37,7 @@ class Plain(OnPolicyAlgorithm):
         return 10 * obs[:, 0] - actions
 
     def teacher_columns(self, obs):
-        return {}
+        return {"teacher_mean": 3 * obs}
 
     def update(self, batch, *, global_step=0):
         self.diary.append({"batch": batch, "measured": self.measures, "seen": self.observation_normalizer.moments.count})
@@ -145,3 +145,20 @@ def test_where_any_step_may_be_the_last_all_are_measured(bound, steps):
     result = loop.learn(global_step=0, max_updates=None if bound else 5)
     assert result.num_gradient_steps == steps
     assert [line["measured"] for line in learner.diary] == [True] * steps
+
+
+def test_an_auxiliary_phase_sees_what_was_kept_with_the_statistics_and_the_policy_of_its_own_time():
+    learner = Plain()
+    loop = loop_of(learner, loop=PPGLoop, options=PPGConfig, aux_frequency=2, aux_epochs=1, minibatch_size=6)
+    loop.learn(global_step=0, max_updates=None)
+    assert not any("teacher_mean" in line["batch"] for line in learner.diary)
+    loop.columns = rollout()
+    loop.learn(global_step=0, max_updates=None)
+    *policy_phase, phase = [line["batch"] for line in learner.diary]
+    # the first turn's statistics are of -1, 3 and its observations: their mean is 2.5, their variance 10 - 2.5²
+    shown = (torch.tensor([1.0, 3.0, 3.0, 1.0, 5.0, 5.0]) - 2.5) / 3.75**0.5
+    torch.testing.assert_close(phase["obs"][:, 0], shown.repeat(2))
+    torch.testing.assert_close(phase["teacher_mean"], 3 * phase["obs"])
+    first, second = policy_phase[0], policy_phase[-1]
+    torch.testing.assert_close(phase["returns"], torch.cat([first["returns"], second["returns"]]))
+    torch.testing.assert_close(first["returns"], torch.tensor([1.8125, 4.0, 0.5, 0.5625, 2.0, 0.5]))

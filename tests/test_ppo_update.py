@@ -168,6 +168,32 @@ def test_a_module_of_the_users_learns_by_autograd():
     assert learner.act(torch.randn(5, 3)).shape == (5,)
 
 
+class Unexplained(torch.nn.Module):
+    """A policy as a module of a user's has it: no explicit passes."""
+
+    def __init__(self, policy):
+        super().__init__()
+        self.policy = policy
+
+    def act(self, obs, *, deterministic=False):
+        return self.policy.act(obs, deterministic=deterministic)
+
+
+@pytest.mark.parametrize("kept", [MLPActorCritic, Unexplained])
+@pytest.mark.parametrize("hidden_sizes", [(16,), ()])
+def test_whoever_acts_or_explores_sees_observations_as_the_statistics_show_them(kept, hidden_sizes):
+    policy = MLPActorCritic(3, 2, hidden_sizes, discrete=False, log_std_init=-20.0)  # what is drawn is the mean
+    normalizer = ObservationNormalizer(3)
+    normalizer.observe(torch.tensor([[-1.0] * 3, [3.0] * 3]))  # mean 1, standard deviation 2
+    model = policy if kept is MLPActorCritic else Unexplained(policy)
+    learner = PPO(model, learning_rate=1e-3, observation_normalizer=normalizer)
+    obs = torch.randn(5, 3)
+    mean = policy.act(obs, deterministic=True).actions
+    raw = 1 + 2 * obs
+    for actions in (learner.explore(raw), learner.act(raw), learner.act(raw, deterministic=True)):
+        torch.testing.assert_close(actions, mean, atol=1e-5, rtol=1e-5)
+
+
 def test_a_single_observation_is_accepted():
     model = MLPActorCritic(4, 3, (8,))
     output = model.act(torch.randn(4))

@@ -141,6 +141,20 @@ def _sample(model, outputs, deterministic):
     return _squash(mean, log_std, torch.zeros_like(mean) if deterministic else torch.randn_like(mean))[0]
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_target_is_worth_what_the_actor_would_do_where_the_action_led(wrapped):
+    model = MLPSACModel(1, 1, ())
+    model.actor.flat.data.copy_(torch.tensor([1.0, 0.0, 0.0, -20.0]))  # does tanh of what it sees, without noise
+    learner = SAC(Wrapped(model) if wrapped else model, learning_rate=1e-3, gamma=0.5, alpha=0.0)
+    # Q̄1 = 10 a and Q̄2 = 20 a - 5, which cross at a = 0.5; the online critics say something else
+    target = learner.target.critics if wrapped else learner.target
+    target.flat.data.copy_(torch.tensor([0.0, 10.0, 0.0, 20.0, 0.0, -5.0]))
+    seen = {"obs": torch.tensor([[-9.0], [9.0]]), "next_obs": torch.tensor([[0.25], [0.75]]).atanh()}
+    batch = batch_of(2, 1, 1) | seen | {"rewards": torch.tensor([1.0, 2.0]), "dones": torch.zeros(2)}
+    # min(2.5, 0) and min(7.5, 10)
+    torch.testing.assert_close(learner.targets(batch), torch.tensor([1.0 + 0.5 * 0.0, 2.0 + 0.5 * 7.5]), atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize("settings", [{}, {"num_critics": 5, "layer_norm": True}], ids=str)
 def test_the_explicit_update_is_the_autograd_update(settings):
     model = MLPSACModel(3, 2, (16, 16), **settings)

@@ -92,6 +92,13 @@ def test_a_resumed_learner_keeps_the_rhythm_of_its_actor():
     assert not torch.equal(actor, resumed.model.actor.flat)
 
 
+def test_a_learner_resumed_between_two_actor_steps_tells_the_last_actor_loss():
+    learner, resumed = (TD3(MLPTD3Model(3, 2, (8,)), learning_rate=1e-2, policy_delay=2) for _ in range(2))
+    second = [learner.update(batch_of()).metrics for _ in range(2)][-1]
+    resumed.load_state_dict(learner.state_dict())
+    assert resumed.update(batch_of()).metrics["actor_loss"] == second["actor_loss"]
+
+
 def test_the_actor_climbs_the_first_critic_whatever_the_second_says():
     def actor_after_a_step(shift):
         torch.manual_seed(0)
