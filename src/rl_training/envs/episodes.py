@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from itertools import count
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -21,6 +23,10 @@ from rl_training.envs.vector import (
 )
 from rl_training.errors import NumericsError
 from rl_training.types import EnvSpec
+
+log = logging.getLogger(__name__)
+
+LONG_EPISODE = 20_000  # steps, after which it is asked whether there is an end
 
 Act: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """From observations [n, obs_dim] to the learner's actions: [-1, 1] or indices."""
@@ -79,6 +85,7 @@ class Evaluator:
         self._spec, self._backend, self._timeout = spec, backend, timeout
         self._max_parallel = 1 if alone else max_parallel
         self._own: VectorEnvs | None = None
+        self._said_long = False
 
     def run(
         self,
@@ -99,10 +106,25 @@ class Evaluator:
             turn = _Turn(envs, self._spec, num_episodes=num_episodes, path=(seed, stream))
             # how many run side by side depends on this call alone, not on how many happen to be open
             turn.begin(np.arange(min(num_episodes, self._max_parallel, envs.num_envs)))
-            while len(turn.index):
+            for step in count(1):
+                if not len(turn.index):
+                    break
                 told = (turn.obs, turn.episode) if tell_episodes else (turn.obs,)
                 turn.step(choose(*told), max_steps)
+                if step % LONG_EPISODE == 0:
+                    self._note_length(turn)
         return turn.returns, turn.lengths
+
+    def _note_length(self, turn: _Turn) -> None:
+        """Say once that an episode may be one that never ends: otherwise it looks as if nothing happened any more."""
+        long = [episode for episode in turn.episode.tolist() if turn.lengths[episode] >= LONG_EPISODE]
+        if long and not self._said_long:
+            self._said_long = True
+            log.warning(
+                "%s: evaluation episode %d has lasted %s steps and goes on; an episode that may never end needs a limit: "
+                "env_kwargs={'max_episode_steps': ...}, or gymnasium.wrappers.TimeLimit around an environment of your own",
+                *(self._spec.env_id, long[0], f"{turn.lengths[long[0]]:,}"),
+            )
 
     def close(self) -> None:
         """Close the environments that were made here."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rl_training.types import Collected, State, TrainResult, UpdateResult
@@ -36,6 +36,12 @@ class Callback:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+def named_callbacks(callbacks: Sequence[Callback]) -> list[tuple[str, Callback]]:
+    """Each with a name it will have again after a resume: its class, numbered where there are several of one."""
+    kinds = [type(callback).__name__ for callback in callbacks]
+    return [(f"{kind}#{kinds[:i].count(kind)}", callbacks[i]) for i, kind in enumerate(kinds)]
 
 
 class EarlyStoppingCallback(Callback):

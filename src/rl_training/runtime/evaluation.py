@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import torch
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.envs.pool import Evaluator
+from rl_training.runtime.progress import plain_metrics
 from rl_training.runtime.rng import Stream, isolated_rng
-from rl_training.types import EnvSpec
+from rl_training.types import EnvSpec, State
 
 
 class PolicyEvaluator:
@@ -23,14 +25,17 @@ class PolicyEvaluator:
 
     def __init__(self, evaluator: Evaluator, spec: EnvSpec, *, seed: int, device: torch.device) -> None:
         self.evaluator, self.spec, self.seed, self.device = evaluator, spec, seed, device
+        self.before_step: Callable[[], None] | None = None  # may raise, to end an evaluation between two steps
 
     def __call__(self, algorithm: Algorithm, *, num_episodes: int) -> dict[str, Any]:
         if num_episodes == 0:
             return {"eval_return_mean": math.nan, "eval_return_std": math.nan, "eval_episodes": 0}
 
-        policy = algorithm.episode_policy()
+        policy, before_step = algorithm.episode_policy(), self.before_step
 
         def act(obs: np.ndarray, episodes: np.ndarray) -> np.ndarray:
+            if before_step is not None:
+                before_step()
             return policy(torch.from_numpy(obs).to(self.device), episodes.tolist()).cpu().numpy()
 
         with isolated_rng(self.seed):
@@ -48,3 +53,9 @@ class PolicyEvaluator:
 
     def close(self) -> None:
         self.evaluator.close()
+
+
+def evaluation_state(step: int, metrics: Mapping[str, Any], *, due: bool) -> State:
+    """What a checkpoint keeps of the last evaluation, and whether one was cut short since."""
+    kept: State = {"step": step, "metrics": plain_metrics(metrics)}
+    return {**kept, "due": True} if due else kept

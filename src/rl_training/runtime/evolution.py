@@ -18,6 +18,7 @@ from rl_training.options._evolution import EvolutionOptions
 from rl_training.runtime.population import Filter, Fitness, Generation, PopulationEvaluator
 from rl_training.runtime.ray_population import RayPopulation
 from rl_training.runtime.session import Session
+from rl_training.runtime.signals import StopSignals
 from rl_training.types import Collected, State, Stateful, UpdateResult
 
 log = logging.getLogger(__name__)
@@ -184,11 +185,22 @@ def evolution_loop(session: Session, algorithm: EvolutionAlgorithm) -> Evolution
     """The loop of a run, whose population is evaluated in the session's environments or by its Ray workers."""
     config, pool = session.config, session.pool
     if isinstance(pool, RayPopulation):
-        loop = make_loop(config, algorithm, pool.evaluate)
+        loop = make_loop(config, algorithm, _left_at_signals(pool.evaluate, session.signals))
         pool.lead(loop)
         return loop
     assert isinstance(pool, PopulationEnvs)
-    return make_loop(config, algorithm, PopulationEvaluator(algorithm.model, pool.envs, session.spec).run)
+    evaluate = PopulationEvaluator(algorithm.model, pool.envs, session.spec).run
+    return make_loop(config, algorithm, _left_at_signals(evaluate, session.signals))
+
+
+def _left_at_signals(evaluate: Evaluate, signals: StopSignals) -> Evaluate:
+    """A generation whose episodes do not end must not keep a run from ending; what it found out is found out again."""
+
+    def evaluate_or_leave(generation: Generation, directions: Sequence[int]) -> Fitness:
+        with signals.breaking():
+            return evaluate(generation, directions)
+
+    return evaluate_or_leave
 
 
 def make_loop(config: TrainConfig, algorithm: EvolutionAlgorithm, evaluate: Evaluate) -> EvolutionLoop:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -43,6 +44,28 @@ class Progress:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, deque(value, maxlen=RECENT_EPISODES) if isinstance(value, list) else value)
+
+
+class Pace:
+    """Steps and updates per second since the last look."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.start()
+
+    def start(self) -> None:
+        """Count from here."""
+        self._since = (time.perf_counter(), self.progress.global_step, self.progress.updates)
+
+    def metrics(self) -> dict[str, float]:
+        began, steps, updates = self._since
+        self.start()
+        now, steps_now, updates_now = self._since
+        seconds = max(now - began, 1e-9)
+        return {
+            "time/steps_per_second": (steps_now - steps) / seconds,
+            "time/updates_per_second": (updates_now - updates) / seconds,
+        }
 
 
 def plain_metrics(metrics: Mapping[str, Any], *, clock: bool = False) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from rl_training.errors import EnvError, NumericsError, RLTrainingError
 from rl_training.runtime.loops import CollectingLoop, Loop
 from rl_training.runtime.numerics import NumericsGuard
 from rl_training.runtime.rng import TorchRng
+from rl_training.runtime.signals import Abandoned
 from rl_training.types import Collected
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,11 @@ def collect_turn(loop: Loop, guard: NumericsGuard, rng: TorchRng) -> Collected:
                 loop.mark()
                 leave = None
             collected = loop.collect()
-        except (EnvError, NumericsError) as error:  # noqa: PERF203 (a turn is long, and seldom tried twice)
+        except Abandoned:  # noqa: PERF203 (a turn is long, and seldom tried twice)
+            loop.rewind()
+            rng.load_state_dict(before)
+            raise
+        except (EnvError, NumericsError) as error:
             loop.rewind()
             rng.load_state_dict(before)
             stuck, leave = leave, _episode_to_leave(error, loop, guard)

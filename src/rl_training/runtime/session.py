@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,16 @@ from rl_training.experiment.checkpoint import CheckpointState, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import step_of
 from rl_training.experiment.run import Run
-from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.callbacks import Callback, named_callbacks
 from rl_training.runtime.collector import Collector, Explorer
-from rl_training.runtime.evaluation import PolicyEvaluator
+from rl_training.runtime.evaluation import PolicyEvaluator, evaluation_state
 from rl_training.runtime.loops import Loop
 from rl_training.runtime.numerics import NumericsGuard, copied_checkpoint, not_finite
-from rl_training.runtime.progress import Progress, plain_metrics
+from rl_training.runtime.progress import Pace, Progress, plain_metrics
 from rl_training.runtime.ray_population import RayPopulation
 from rl_training.runtime.retries import collect_turn
 from rl_training.runtime.rng import Stream, TorchRng
-from rl_training.runtime.signals import StopSignals, interruption
+from rl_training.runtime.signals import Abandoned, StopSignals, interruption
 from rl_training.types import Collected, EnvSpec, State, TrainResult, UpdateResult
 
 log = logging.getLogger(__name__)
@@ -60,8 +60,10 @@ class Session:
         self.update_metrics: dict[str, Any] = {}
         self.eval_metrics: dict[str, Any] = {}
         self.eval_step = -1
+        self._eval_due = False  # one that a signal cut short is made up for on resume: early stopping counts on it
         self._initial: CheckpointState | None = None  # until the first checkpoint is written
-        self._clock = (time.perf_counter(), 0, 0)
+        self.signals = StopSignals()
+        self._pace = Pace(self.progress)
         self._scheduled: dict[str, float] = {}  # what the learner was last told
 
     @property
@@ -97,19 +99,23 @@ class Session:
         with must_fit():
             self._restore()
         self._initial = copied_checkpoint(self._state()) if begins else None
-        self._clock = (time.perf_counter(), self.global_step, self.progress.updates)
-        with StopSignals() as signals:
+        self._pace.start()
+        self.evaluator.before_step = self.signals.heed
+        with self.signals as signals:
             for callback in self.callbacks:
                 callback.on_train_start(self)
+            if self._eval_due:
+                self._evaluate()
             while self.stop_reason is None and signals.received is None and not self._budget_spent():
-                self._turn()
+                with suppress(Abandoned):  # then all is as it was before the turn
+                    self._turn()
             path = self.save_checkpoint()
-            if signals.received is not None:
-                self._leave(signals.received, path)
-        # what follows leaves no trace in that checkpoint: a run that goes on from it is as if it had never ended
-        self._over = True
-        if self.eval_step != self.global_step:
-            self._evaluate()
+            self._leave_if_asked(path)
+            # what follows leaves no trace in that checkpoint: a run that goes on from it is as if it had never ended
+            self._over = True
+            if self.eval_step != self.global_step:
+                self._evaluate()
+                self._leave_if_asked(path)
         result = TrainResult(self.run.directory, path, self.final_metrics())
         for callback in self.callbacks:
             callback.on_train_end(self, result)
@@ -193,9 +199,13 @@ class Session:
     def _evaluate(self) -> None:
         try:
             self.eval_metrics = self.evaluator(self.algorithm, num_episodes=self.config.eval_episodes)
+        except Abandoned:
+            self._eval_due = True
+            log.warning("step %d: the evaluation is left; a resume makes up for it", self.global_step)
+            return
         except (EnvError, NumericsError) as error:
             raise self._saved(error) from error
-        self.eval_step = self.global_step
+        self.eval_step, self._eval_due = self.global_step, False
         self._log(self.eval_metrics)
         score = self.eval_metrics["eval_return_mean"]
         if not self.config.eval_episodes:
@@ -208,15 +218,9 @@ class Session:
             callback.on_eval_end(self, metrics)
 
     def _log(self, extra: dict[str, Any]) -> None:
-        now, steps, updates = time.perf_counter(), self.global_step, self.progress.updates
-        seconds = max(now - self._clock[0], 1e-9)
-        speed = {
-            "time/steps_per_second": (steps - self._clock[1]) / seconds,
-            "time/updates_per_second": (updates - self._clock[2]) / seconds,
-        }
-        self._clock = (now, steps, updates)
         counts = {**self.progress.metrics(), **self.guard.metrics()}
-        self.run.log({**counts, **self.update_metrics, **self.loop.metrics(), **extra, **speed}, step=steps)
+        merged = {**counts, **self.update_metrics, **self.loop.metrics(), **extra, **self._pace.metrics()}
+        self.run.log(merged, step=self.global_step)
 
     def final_metrics(self) -> dict[str, Any]:
         """Everything known at this step, as plain numbers."""
@@ -246,7 +250,7 @@ class Session:
         return CheckpointState(config=self.config.to_dict(), metadata=metadata, **states)
 
     def _trainer_state(self) -> State:
-        memories = {name: callback.state_dict() for name, callback in self._named_callbacks()}
+        memories = {name: callback.state_dict() for name, callback in named_callbacks(self.callbacks)}
         return {
             "progress": self.progress.state_dict(),
             "numerics": self.guard.state_dict(),
@@ -255,13 +259,8 @@ class Session:
             "callbacks": {name: memory for name, memory in memories.items() if memory},
             "history_lines": self.run.history_lines,
             "update_metrics": plain_metrics(self.update_metrics),
-            "evaluation": {"step": self.eval_step, "metrics": plain_metrics(self.eval_metrics)},
+            "evaluation": evaluation_state(self.eval_step, self.eval_metrics, due=self._eval_due),
         }
-
-    def _named_callbacks(self) -> list[tuple[str, Callback]]:
-        """Each with a name it will have again after a resume: its class, numbered where there are several of one."""
-        kinds = [type(callback).__name__ for callback in self.callbacks]
-        return [(f"{kind}#{kinds[:i].count(kind)}", self.callbacks[i]) for i, kind in enumerate(kinds)]
 
     def _restore(self) -> None:
         if self.resume_from is None:
@@ -275,7 +274,7 @@ class Session:
         self.progress.load_state_dict(trainer["progress"])
         if "numerics" in trainer:  # checkpoints of the first version have none
             self.guard.load_state_dict(trainer["numerics"])
-        for name, callback in self._named_callbacks():
+        for name, callback in named_callbacks(self.callbacks):
             if name in trainer["callbacks"]:
                 callback.load_state_dict(trainer["callbacks"][name])
         self.run.continue_history(trainer["history_lines"])
@@ -287,12 +286,15 @@ class Session:
 
     def _restore_evaluation(self, saved: Mapping[str, Any]) -> None:
         """What is known of the policy at this step need not be found out again, unless other episodes are asked for."""
+        self._eval_due = bool(saved.get("due") and self.config.eval_episodes)
         if saved.get("metrics", {}).get("eval_episodes") == self.config.eval_episodes:
             self.eval_step, self.eval_metrics = saved["step"], dict(saved["metrics"])
 
-    def _leave(self, signum: int, path: Path) -> None:
-        """A signal came, its turn is finished and saved: say how to go on."""
+    def _leave_if_asked(self, path: Path) -> None:
+        """A signal came, and what is to be kept is saved: say how to go on."""
+        if self.signals.received is None:
+            return
         result = TrainResult(self.run.directory, path, self.final_metrics())
         for callback in self.callbacks:
             callback.on_train_end(self, result)
-        raise interruption(signum, result, step=self.global_step, made_on=self.made_on)
+        raise interruption(self.signals.received, result, step=self.global_step, made_on=self.made_on)

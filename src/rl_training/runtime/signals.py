@@ -6,7 +6,8 @@ import logging
 import shlex
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -14,6 +15,10 @@ from rl_training.errors import TrainingInterrupted
 from rl_training.types import TrainResult
 
 log = logging.getLogger(__name__)
+
+
+class Abandoned(KeyboardInterrupt):
+    """A signal came while something was under way of which nothing counts before it is done."""
 
 
 class StopSignals:
@@ -24,6 +29,7 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.received: int | None = None
+        self._breaking = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:
@@ -35,10 +41,29 @@ class StopSignals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    @contextmanager
+    def breaking(self) -> Iterator[None]:
+        """In here a signal is not only noted: what is under way may last for ever, so it is left by `Abandoned`."""
+        if self.received is not None:
+            raise Abandoned
+        self._breaking = True
+        try:
+            yield
+        finally:
+            self._breaking = False
+
+    def heed(self) -> None:
+        """Leave by `Abandoned` if a signal has come; for what can be left at some places only."""
+        if self.received is not None:
+            raise Abandoned
+
     def _note(self, number: int, _frame: FrameType | None) -> None:
         if self.received is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = self.received or number
+        if self._breaking:
+            log.warning("%s: leaving what is under way and saving what was before it", signal.Signals(number).name)
+            raise Abandoned
         log.warning("%s: finishing the turn and saving; Ctrl-C again leaves at once", signal.Signals(number).name)
 
 
