@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from torch import nn
+from torch import distributions, nn
 
 from replay_batches import batch_of
 from rl_training.algorithms import CQL, DDPG, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3
-from rl_training.models.heads import Categorical, PolicyOutput
+from rl_training.models.heads import Categorical, DiagonalGaussian, PolicyOutput
 
 OBS, ACTIONS, ROWS = 3, 2, 16
 
@@ -164,3 +164,126 @@ def test_a_frozen_trunk_stays_as_it_is_while_the_rest_learns(name):
     for place, parameter in named_parameters(learner).items():
         idle = any(part in place for part in ("spare", "trunk")) or (name == "ppo" and "auxiliary" in place)
         assert torch.equal(parameter, before[place]) == idle, place
+
+
+WAYS_TO_SAY = {
+    "a tuple": tuple,
+    "a list of columns": lambda q: [values.unsqueeze(-1) for values in q],
+    "with an axis of one": lambda q: q.unsqueeze(-1),
+}
+ONE_CRITIC = {"a vector": lambda q: q[0], "a column": lambda q: q[0].unsqueeze(-1)}
+OFF_POLICY = {
+    "sac": lambda model: SAC(model, learning_rate=1e-2),
+    "rlpd": lambda model: RLPD(model, learning_rate=1e-2),
+    "cql": lambda model: CQL(model, learning_rate=1e-2),
+    "td3": lambda model: TD3(model, learning_rate=1e-2, policy_delay=1),
+    "ddpg": lambda model: DDPG(model, learning_rate=1e-2),
+    "mopo": lambda model: MOPO(model, Ensemble(), policy_learning_rate=1e-2, model_learning_rate=1e-2),
+}
+
+
+def parameters_after_an_update(make, num_critics, said):
+    torch.manual_seed(0)
+    model = ActorCritic(num_critics, said)
+    batch = batch_of(ROWS, OBS, ACTIONS)
+    make(model).update(batch)
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+@pytest.mark.parametrize("say", WAYS_TO_SAY.values(), ids=WAYS_TO_SAY)
+@pytest.mark.parametrize("make", OFF_POLICY.values(), ids=OFF_POLICY)
+def test_critics_may_say_their_values_one_after_another(make, say):
+    wanted = parameters_after_an_update(make, 2, lambda q: q)
+    assert torch.equal(parameters_after_an_update(make, 2, say), wanted)
+
+
+@pytest.mark.parametrize("say", ONE_CRITIC.values(), ids=ONE_CRITIC)
+@pytest.mark.parametrize("make", OFF_POLICY.values(), ids=OFF_POLICY)
+def test_a_single_critic_needs_no_axis_of_critics(make, say):
+    wanted = parameters_after_an_update(make, 1, lambda q: q)
+    assert torch.equal(parameters_after_an_update(make, 1, say), wanted)
+
+
+def test_values_with_rows_before_critics_are_refused():
+    learner = SAC(ActorCritic(2, lambda q: q.T), learning_rate=1e-2)
+    with pytest.raises(ValueError, match=r"q_values have shape \(2,\); there must be one number for each of 16 rows"):
+        learner.update(batch_of(ROWS, OBS, ACTIONS))
+
+
+def with_columns(output):
+    """The same answer with (rows, 1) for every number of a row."""
+    named = {name: value.unsqueeze(-1) for name, value in output._asdict().items() if name not in {"actions", "distribution"}}
+    return output._replace(**named)
+
+
+class InColumns(Policy):
+    def value(self, obs):
+        return super().value(obs).unsqueeze(-1)
+
+    def evaluate_actions(self, obs, actions):
+        policy = self.distribution(obs)
+        output = PolicyOutput(actions, policy.log_prob(actions), Policy.value(self, obs), policy.entropy())
+        return with_columns(output)
+
+    def auxiliary(self, obs):
+        features = self.trunk(obs).tanh()
+        plain = Auxiliary(self.distribution(obs), Policy.value(self, obs), self.auxiliary_values(features).squeeze(-1))
+        return with_columns(plain)
+
+
+def test_numbers_of_rows_may_come_as_columns():
+    batch, obs = policy_batch(), torch.randn(4, OBS)
+    learnt = []
+    for kind in (Policy, InColumns):
+        torch.manual_seed(0)
+        learner = PPG(kind(), learning_rate=1e-2)
+        learner.update(batch)
+        learner.auxiliary_update(batch, teacher_model=copy.deepcopy(learner.policy))
+        learnt.append(
+            [*(p.detach() for p in learner.parameters), learner.value(obs), learner.log_prob(batch["obs"], batch["actions"])]
+        )
+    assert all(map(torch.equal, *learnt))
+
+
+class Torchs(Policy):
+    """The same policy in the words of torch.distributions, or another kind of policy."""
+
+    def __init__(self, distribution):
+        super().__init__()
+        self.head = distribution
+
+    def distribution(self, obs):
+        return self.head(self.logits(self.trunk(obs).tanh()))
+
+    def auxiliary(self, obs):
+        return Auxiliary(self.distribution(obs), self.value(obs), self.auxiliary_values(self.trunk(obs).tanh()).squeeze(-1))
+
+
+SPREAD = torch.tensor([0.3, 0.7])
+SAME_POLICIES = {
+    "categorical": (Categorical, lambda out: distributions.Categorical(logits=out)),
+    "normal": (lambda out: DiagonalGaussian(out, SPREAD.log()), lambda out: distributions.Normal(out, SPREAD)),
+    "independent": (
+        lambda out: DiagonalGaussian(out, SPREAD.log()),
+        lambda out: distributions.Independent(distributions.Normal(out, SPREAD), 1),
+    ),
+}
+
+
+@pytest.mark.parametrize(("ours", "torchs"), SAME_POLICIES.values(), ids=SAME_POLICIES)
+def test_the_auxiliary_phase_understands_torchs_distributions(ours, torchs):
+    batch, told = policy_batch(), []
+    for head in (ours, torchs):
+        torch.manual_seed(0)
+        learner = PPG(Torchs(head), learning_rate=1e-2)
+        teacher = Torchs(head)
+        told.append(learner.auxiliary_update(batch, teacher_model=teacher).metrics)
+    assert told[0]["behavior_clone_loss"] > 0
+    for name, value in told[0].items():
+        torch.testing.assert_close(value, told[1][name], msg=name)
+
+
+def test_a_distribution_of_another_kind_is_named_with_those_that_are_known():
+    learner = PPG(Torchs(lambda out: distributions.Laplace(out, 1.0)), learning_rate=1e-2)
+    with pytest.raises(TypeError, match=r"is a Laplace.*possible: Categorical and Normal"):
+        learner.auxiliary_update(policy_batch(), teacher_model=learner.policy)

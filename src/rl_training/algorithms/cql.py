@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rl_training.algorithms.entry import values_by
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.algorithms.sac import SAC, Temperature, critic_loss, critic_loss_gradient
 from rl_training.models.mlp_sac import MLPSACModel, SACSample
@@ -97,7 +98,7 @@ class CQL(SAC):
             losses = cql_loss(with_values(outputs), cql_alpha=weight)
             self.critic_optimizer.step([self.model.critics.gradient])
         else:
-            values = self.model.q_values(rows.flatten(0, 1), actions.flatten(0, 1))
+            values = values_by(self.model, rows.flatten(0, 1), actions.flatten(0, 1))
             losses = cql_loss(with_values(values), cql_alpha=weight)
             self.critic_optimizer.descend(losses["cql_loss"], self.critic_parameters)
         polyak_update(self.critic_parameters, self.target_parameters, self.tau)

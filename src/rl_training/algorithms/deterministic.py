@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm
-from rl_training.algorithms.entry import of_any_obs, type_of
+from rl_training.algorithms.entry import of_any_obs, type_of, values_by
 from rl_training.algorithms.lean_losses import bellman_targets, mean
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.algorithms.sac import critic_loss, fill_critic_gradient
@@ -33,8 +33,8 @@ class DeterministicActorAlgorithm(Algorithm):
     """The pieces of an update; what the target is, and which pieces move when, is each algorithm's own.
 
     `model` is a `DeterministicActorCritic`, or any module with submodules `actor` (observations to actions in
-    [-1, 1]) and `critics`, and `q_values(obs, actions)` of shape (critics, batch); the latter is differentiated
-    by autograd.
+    [-1, 1]) and `critics`, and `q_values(obs, actions)` of shape (critics, batch) or one of (batch,) for each critic; the
+    latter is differentiated by autograd.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class DeterministicActorAlgorithm(Algorithm):
             next_q = self.target.own_values(next_obs, **self.target_blur)
         else:
             with torch.no_grad():
-                next_q = self.target.q_values(next_obs, self.next_actions(next_obs))
+                next_q = values_by(self.target, next_obs, self.next_actions(next_obs))
         return bellman_targets(batch, next_q, gamma=self.gamma)
 
     def update_critics(self, batch: Batch) -> Metrics:
@@ -102,7 +102,7 @@ class DeterministicActorAlgorithm(Algorithm):
             losses = fill_critic_gradient(self.model.critics, batch, target)
             self.critic_optimizer.step([self.model.critics.gradient])
         else:
-            losses = critic_loss(self.model.q_values(batch["obs"], batch["actions"]), target)
+            losses = critic_loss(values_by(self.model, batch["obs"], batch["actions"]), target)
             self.critic_optimizer.descend(losses["critic_loss"], self.critic_parameters)
         return losses
 
@@ -113,7 +113,7 @@ class DeterministicActorAlgorithm(Algorithm):
             losses = actor_loss(self.model.climb(obs, actor_loss_gradient(len(obs))))
             self.actor_optimizer.step([self.model.actor.gradient])
         else:
-            losses = actor_loss(self.model.q_values(obs, self.model.actor(obs))[0])
+            losses = actor_loss(values_by(self.model, obs, self.model.actor(obs))[0])
             self.actor_optimizer.descend(losses["actor_loss"], self.actor_parameters)
         return losses
 

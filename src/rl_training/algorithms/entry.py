@@ -1,4 +1,5 @@
-"""What learners are handed, as their networks take it: in rows, of the parameters' type, and outside of autograd."""
+"""What learners are handed, as their networks take it: in rows, of the parameters' type, and outside of autograd. And what
+modules of a user's answer, as the losses take it: a number for each row, critics before rows."""
 
 from __future__ import annotations
 
@@ -53,3 +54,19 @@ def _is_to_be(name: str, kind: torch.dtype) -> bool:
     """Whether such a column is to be of the parameters' type; whole numbers other than observations are choices, or do as
     they are."""
     return kind.is_floating_point or name in OBSERVED
+
+
+def column_of(answer: Tensor, rows: int, *, name: str) -> Tensor:
+    """One number for each row (rows,), also where they came as (rows, 1), which a loss would spread over all pairs of rows."""
+    if answer.numel() != rows:
+        raise ValueError(
+            f"the module's {name} have shape {tuple(answer.shape)}; there must be one number for each of {rows} rows"
+        )
+    return answer.reshape(rows)
+
+
+def values_by(model: Any, obs: Tensor, actions: Tensor) -> Tensor:
+    """A module's `q_values` as (critics, rows): critics may come in a sequence, and one critic's values without their axis."""
+    rows, given = len(obs), model.q_values(obs, actions)
+    alone = isinstance(given, Tensor) and given.shape in {(rows,), (rows, 1)}
+    return torch.stack([column_of(values, rows, name="q_values") for values in ([given] if alone else given)])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import detached
-from rl_training.algorithms.entry import plain
+from rl_training.algorithms.entry import column_of, plain
 from rl_training.algorithms.optim import Adam, clip_gradients
 from rl_training.algorithms.ppo import PPO, ppo_loss, ppo_loss_gradients
 from rl_training.models.heads import Categorical, DiagonalGaussian
@@ -49,11 +49,21 @@ def ppg_auxiliary_loss_gradients(
     }
 
 
-def policy_columns(policy: Categorical | DiagonalGaussian, *, prefix: str) -> Batch:
-    """A distribution as columns of a batch: `<prefix>_logits`, or `<prefix>_mean` and `<prefix>_log_std`."""
-    if isinstance(policy, Categorical):
-        return {f"{prefix}_logits": policy.log_probabilities}
-    return {f"{prefix}_mean": policy.mean, f"{prefix}_log_std": policy.log_std.expand_as(policy.mean)}
+def policy_columns(policy: Any, *, prefix: str) -> Batch:
+    """A distribution, ours or torch's, as columns of a batch: `<prefix>_logits`, or `<prefix>_mean` and `<prefix>_log_std`."""
+    inner = policy.base_dist if isinstance(policy, torch.distributions.Independent) else policy
+    if isinstance(inner, Categorical):
+        return {f"{prefix}_logits": inner.log_probabilities}
+    if isinstance(inner, torch.distributions.Categorical):
+        return {f"{prefix}_logits": inner.logits}
+    if isinstance(inner, torch.distributions.Normal):
+        return {f"{prefix}_mean": inner.mean, f"{prefix}_log_std": inner.stddev.log()}
+    if isinstance(inner, DiagonalGaussian):
+        return {f"{prefix}_mean": inner.mean, f"{prefix}_log_std": inner.log_std.expand_as(inner.mean)}
+    raise TypeError(
+        f"the module's distribution is a {type(policy).__name__}, which cannot be cloned; possible: Categorical and "
+        "Normal (also within Independent) of torch.distributions, Categorical and DiagonalGaussian of rl_training.models.heads"
+    )
 
 
 def _policy(batch: Mapping[str, Tensor], prefix: str) -> Any:
@@ -176,7 +186,9 @@ class PPG(PPO):
     def _autograd_auxiliary_step(self, batch: Batch) -> Metrics:
         output = self.policy.auxiliary(batch["obs"])
         batch = batch | policy_columns(output.distribution, prefix="policy")
-        batch |= {"values": output.values, "auxiliary_values": output.auxiliary_values}
+        rows = len(batch["obs"])
+        for name in ("values", "auxiliary_values"):
+            batch[name] = column_of(getattr(output, name), rows, name=name)
         losses = ppg_auxiliary_loss(batch, **self._auxiliary_coefficients())
         norm = self.auxiliary_optimizer.descend(losses["auxiliary_loss"], self.parameters, max_grad_norm=self.max_grad_norm)
         return losses | {"auxiliary_gradient_norm": norm}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import OnPolicyAlgorithm, detached
-from rl_training.algorithms.entry import of_any_obs, plain, type_of
+from rl_training.algorithms.entry import column_of, of_any_obs, plain, type_of
 from rl_training.algorithms.optim import Adam, clip_gradients
 from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.lean_actor_critic import LeanActorCritic, LeanRows
@@ -181,7 +181,10 @@ class PPO(OnPolicyAlgorithm):
     def value(self, obs: Tensor) -> Tensor:
         if (lean := self.lean) is not None:
             return lean.values(obs)
-        values: Tensor = self.policy.infer_value(obs) if self.explicit else self.policy.value(obs)
+        if self.explicit:
+            values: Tensor = self.policy.infer_value(obs)
+        else:
+            values = column_of(self.policy.value(obs), len(obs), name="values")
         return values
 
     @of_any_obs
@@ -192,7 +195,7 @@ class PPO(OnPolicyAlgorithm):
         if self.explicit:
             logprobs: Tensor = self.policy.infer_policy(obs).log_prob(actions)
         else:
-            logprobs = self.policy.evaluate_actions(obs, actions).logprobs
+            logprobs = column_of(self.policy.evaluate_actions(obs, actions).logprobs, len(obs), name="logprobs")
         return logprobs
 
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (PPO needs no clock)
@@ -263,7 +266,9 @@ class PPO(OnPolicyAlgorithm):
     def _autograd_step(self, batch: Batch) -> Metrics:
         minibatch = self._normalized(batch)
         output = self.policy.evaluate_actions(minibatch["obs"], minibatch["actions"])
-        fresh = {"new_logprobs": output.logprobs, "new_values": output.values, "entropy": output.entropy}
+        names = {"new_logprobs": "logprobs", "new_values": "values", "entropy": "entropy"}
+        rows = len(minibatch["obs"])
+        fresh = {column: column_of(getattr(output, name), rows, name=name) for column, name in names.items()}
         losses = ppo_loss(minibatch | fresh, **self._coefficients())
         norm = self.optimizer.descend(losses["loss"], self.parameters, max_grad_norm=self.max_grad_norm)
         return losses | {"gradient_norm": norm}

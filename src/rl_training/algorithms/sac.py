@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm, detached
-from rl_training.algorithms.entry import of_any_obs, plain, type_of
+from rl_training.algorithms.entry import column_of, of_any_obs, plain, type_of, values_by
 from rl_training.algorithms.lean_losses import bellman_targets, lowest_shares, squared_errors
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.models.flat_mlp import FlatMLP
@@ -71,7 +71,8 @@ class SAC(Algorithm):
     """Learns from batches of `obs, actions, rewards, next_obs, dones`; `alpha` is a number, or "auto" to tune it.
 
     `model` is an `MLPSACModel`, or any module with submodules `actor` and `critics`, `sample_actions(obs,
-    deterministic=)` and `q_values(obs, actions)`; the latter is differentiated by autograd.
+    deterministic=)` and `q_values(obs, actions)`, of shape (critics, batch) or one of (batch,) for each critic; the latter is
+    differentiated by autograd.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class SAC(Algorithm):
             losses = fill_critic_gradient(self.model.critics, batch, target, measures=self.measures)
             self.critic_optimizer.step([self.model.critics.gradient])
         else:
-            losses = critic_loss(self.model.q_values(batch["obs"], batch["actions"]), target)
+            losses = critic_loss(values_by(self.model, batch["obs"], batch["actions"]), target)
             self.critic_optimizer.descend(losses["critic_loss"], self.critic_parameters)
         polyak_update(self.critic_parameters, self.target_parameters, self.tau)
         return losses
@@ -155,8 +156,12 @@ class SAC(Algorithm):
     @torch.no_grad()
     def sample(self, obs: Tensor) -> SACSample:
         """Actions of the current actor with their log-probabilities, to learn from."""
-        sample: SACSample = self.model.run_actor(obs).sample if self.explicit else self.model.sample_actions(obs)
+        sample: SACSample = self.model.run_actor(obs).sample if self.explicit else self._autograd_sample(obs)
         return sample
+
+    def _autograd_sample(self, obs: Tensor) -> SACSample:
+        sample = self.model.sample_actions(obs)
+        return SACSample(sample.actions, column_of(sample.logprobs, len(obs), name="logprobs"))
 
     @torch.no_grad()
     def targets(self, batch: Batch, next_sample: SACSample | None = None) -> Tensor:
@@ -171,7 +176,7 @@ class SAC(Algorithm):
             members = self._subset(self.model.num_critics)
             next_q = self.target.infer(torch.cat([next_obs, sample.actions], dim=-1), members=members).squeeze(-1)
         else:
-            next_q = self.target.q_values(next_obs, sample.actions)
+            next_q = values_by(self.target, next_obs, sample.actions)
             members = self._subset(len(next_q))
             next_q = next_q if members is None else next_q[members]
         entropy_term = self.alpha * sample.logprobs if self.backup_entropy else None
@@ -190,9 +195,9 @@ class SAC(Algorithm):
             losses, logprobs = self._fill_actor_gradient(obs, alpha)
             self.actor_optimizer.step([self.model.actor.gradient])
         else:
-            sample = self.model.sample_actions(obs)
+            sample = self._autograd_sample(obs)
             logprobs = sample.logprobs.detach()
-            q_values = self.model.q_values(obs, sample.actions)
+            q_values = values_by(self.model, obs, sample.actions)
             losses = actor_loss(q_values, sample.logprobs, alpha, pessimistic=self.pessimistic_actor)
             self.actor_optimizer.descend(losses["actor_loss"], self.actor_parameters)
         return losses | {"alpha": alpha.clone()} | self._update_alpha(logprobs)
