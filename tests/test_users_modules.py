@@ -10,6 +10,7 @@ from torch import distributions, nn
 
 from replay_batches import batch_of
 from rl_training.algorithms import CQL, DDPG, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3
+from rl_training.algorithms.plan_values import PlanValues
 from rl_training.models.heads import Categorical, DiagonalGaussian, PolicyOutput
 
 OBS, ACTIONS, ROWS = 3, 2, 16
@@ -287,3 +288,21 @@ def test_a_distribution_of_another_kind_is_named_with_those_that_are_known():
     learner = PPG(Torchs(lambda out: distributions.Laplace(out, 1.0)), learning_rate=1e-2)
     with pytest.raises(TypeError, match=r"is a Laplace.*possible: Categorical and Normal"):
         learner.auxiliary_update(policy_batch(), teacher_model=learner.policy)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_all_networks_of_a_learner_change_their_mode_together(name):
+    learner = LEARNERS[name]()
+    targets = [learner.target] if hasattr(learner, "target") else []
+    parts = [part for module in [*modules(learner), *targets] for part in module.modules()]
+    assert learner.eval() is learner
+    assert not any(part.training for part in parts)
+    assert learner.train() is learner
+    assert all(part.training for part in parts)
+    assert not any(part.training for part in parts if learner.train(mode=False))
+
+
+def test_values_at_the_end_of_plans_change_their_mode_too():
+    learner = PETS(Ensemble(), learning_rate=1e-2, values=PlanValues(OBS, ACTIONS, (4,))).eval()
+    assert not learner.values.model.training
+    assert not learner.values.target.training

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from typing_extensions import Self
 
 from rl_training.algorithms.optim import Adam
 from rl_training.errors import CheckpointError
@@ -67,6 +68,16 @@ class Algorithm(ABC):
         else:
             raise AttributeError(f"{type(self).__name__} has no {name!r} to schedule")
 
+    def train(self, mode: bool = True) -> Self:
+        """Put all networks in training mode, or with False in evaluation mode: for a user's that have dropout or the like."""
+        for network in _networks(self):
+            network.train(mode)
+        return self
+
+    def eval(self) -> Self:
+        """Put all networks in evaluation mode."""
+        return self.train(mode=False)
+
     def state_dict(self) -> State:
         parts = {name: value.state_dict() for name, value in vars(self).items() if hasattr(value, "state_dict")}
         return parts | {name: getattr(self, name) for name in self.saved}
@@ -113,6 +124,15 @@ class OnPolicyAlgorithm(Algorithm):
         """Let raw observations move the statistics; done once per rollout, after it was learnt from."""
         if self.observation_normalizer is not None:
             self.observation_normalizer.observe(obs)
+
+
+def _networks(owner: object) -> Iterator[nn.Module]:
+    """Those of a learner, and of its parts that have some."""
+    for value in vars(owner).values():
+        if isinstance(value, nn.Module):
+            yield value
+        elif hasattr(value, "state_dict") and hasattr(value, "__dict__"):
+            yield from _networks(value)
 
 
 def detached(metrics: Metrics) -> Metrics:
