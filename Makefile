@@ -45,7 +45,7 @@ test: setup
 test-all: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-# some hours on a quiet machine; make bench ROW=sac measures one row
+# some two hours, on a quiet machine; make bench ROW=sac measures one row and leaves the page as it is
 SPEED := $(BIN)/python benchmarks/speed
 bench: setup
 ifdef ROW
@@ -57,8 +57,8 @@ else
 	$(SPEED)/profiles.py
 	$(SPEED)/scaling.py
 	$(SPEED)/memory.py
-endif
 	$(SPEED)/page.py
+endif
 
 # the long version of tests/faults: some thousand processes killed and resumed; results in benchmarks/faults/results
 faults: setup

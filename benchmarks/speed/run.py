@@ -137,6 +137,18 @@ def measure(trial: Trial, *, repeats: int) -> None:
     }
     trial.file.parent.mkdir(exist_ok=True)
     trial.file.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    for measured in record["measures"]:
+        for goal in measured["goals"]:
+            print(f"{row.name} {threads}T: {told(measured, goal)}", flush=True)
+
+
+def told(measured: dict[str, Any], goal: dict[str, Any]) -> str:
+    """What came of a goal, in a line."""
+    end = f"asked {goal['factor']:g}, {'reached' if goal['reached'] else 'not reached'}"
+    if goal["against"] is None:
+        return f"{goal['who']} {measured['typical'][goal['who']]:,g} {measured['unit']}; {end}"
+    ratio = measured["ratios"][goal["who"]][goal["against"]]
+    return f"{goal['who']} {ratio['median']:.2f} x {goal['against']} ({ratio['min']:.2f} to {ratio['max']:.2f}); {end}"
 
 
 def must_have_passes(passes: str, variant: str | None) -> None:
