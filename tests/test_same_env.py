@@ -10,7 +10,7 @@ from gymnasium.wrappers import NormalizeReward, RecordEpisodeStatistics, TimeLim
 
 from rl_training import PPO
 from rl_training.cli import main
-from rl_training.envs.layers import layers_of, made_otherwise
+from rl_training.envs.layers import layers_of
 from rl_training.envs.source import EnvSource
 from rl_training.errors import CheckpointError
 from rl_training.experiment.checkpoint import read_header
@@ -97,11 +97,11 @@ def test_layers_tell_wrappers_limits_and_arguments(make, layers):
 
 def test_arguments_in_env_kwargs_and_ids_in_modules_are_what_their_id_gives():
     with_kwargs = EnvSource(env=lambda: gym.make("Pendulum-v1", g=5.0))
-    assert made_otherwise(with_kwargs, "Pendulum-v1", {"g": 5.0}) is None
-    assert made_otherwise(with_kwargs, "Pendulum-v1", {}) == ["Pendulum-v1(g=5.0)"]
+    assert with_kwargs.made_otherwise("Pendulum-v1", {"g": 5.0}) is None
+    assert with_kwargs.made_otherwise("Pendulum-v1", {}) == ["Pendulum-v1(g=5.0)"]
     from_module = EnvSource(env=lambda: gym.make("toy_envs:ToyBandit-v0"))
-    assert made_otherwise(from_module, "toy_envs:ToyBandit-v0", {}) is None
-    assert made_otherwise(from_module, "CartPole-v1", {}) == ["ToyBandit-v0"]
+    assert from_module.made_otherwise("toy_envs:ToyBandit-v0", {}) is None
+    assert from_module.made_otherwise("CartPole-v1", {}) == ["ToyBandit-v0"]
 
 
 def test_a_class_that_no_id_makes_is_named(tmp_path):

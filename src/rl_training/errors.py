@@ -7,11 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
+
+Raised = TypeVar("Raised", bound="RLTrainingError")
 
 
 class RLTrainingError(Exception):
     """Base of the family."""
+
+    checkpoint_path: Path | None = None  # from where the run that it ended can go on
+
+    def resumable_from(self: Raised, path: Path | None) -> Raised:
+        """The same error, knowing a checkpoint."""
+        self.checkpoint_path = path
+        return self
 
 
 class ConfigError(RLTrainingError, ValueError):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from rl_training.api.signature import SettingsSignature
 from rl_training.envs.source import EnvSource
-from rl_training.errors import CheckpointError, ConfigError
+from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, TrainingInterrupted
 from rl_training.experiment.checkpoint import load_checkpoint, read_header
 from rl_training.experiment.config import WITHOUT_PRESET, TrainConfig
 from rl_training.experiment.files import reason
@@ -95,19 +96,30 @@ class ManagedAlgorithm:
         do, training goes on where it ended."""
         if total_timesteps is not None:
             self.config = self.config.replace(total_timesteps=total_timesteps)
-        train = get_algorithm_spec(self.algo).train_fn
-        if self.checkpoint_path is None:
-            result: TrainResult = train(self.config, callbacks=callbacks, env=self._env, sinks=sinks)
-        else:
+        given: dict[str, Any] = {"callbacks": callbacks, "env": self._env, "sinks": sinks}
+        if self.checkpoint_path is not None:
             state = load_checkpoint(self.checkpoint_path)
             done = state.trainer_state.get("progress", {}).get("global_step", 0)
             run_dir = run_directory_of(self.checkpoint_path)
             if done >= self.config.total_timesteps:
                 return self._nothing_left(done, run_dir or self.checkpoint_path.parent)
-            given = {"callbacks": callbacks, "env": self._env, "sinks": sinks}
-            result = train(self.config, checkpoint_state=state, run_dir=run_dir, **given)
+            given |= {"checkpoint_state": state, "run_dir": run_dir}
+        with self._keeping_what_is_saved():
+            result: TrainResult = get_algorithm_spec(self.algo).train_fn(self.config, **given)
         self.checkpoint_path, self._policy = result.checkpoint_path, None
         return result
+
+    @contextmanager
+    def _keeping_what_is_saved(self) -> Iterator[None]:
+        """Of a training that does not come to its end there is a checkpoint: to predict with, and for `learn` to go on from."""
+        try:
+            yield
+        except (TrainingInterrupted, RLTrainingError) as error:
+            path = error.result.checkpoint_path if isinstance(error, TrainingInterrupted) else error.checkpoint_path
+            if path is not None:
+                self.checkpoint_path, self._policy = path, None
+                error.args = (f"{error}\nIn this program agent.learn() goes on from there.",)
+            raise
 
     def _nothing_left(self, done: int, run_dir: Path) -> TrainResult:
         total = self.config.total_timesteps

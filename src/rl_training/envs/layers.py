@@ -7,9 +7,6 @@ from typing import Any
 
 import gymnasium as gym
 
-from rl_training.envs.source import Env, EnvSource
-from rl_training.errors import RLTrainingError
-
 # they change no number that a learner sees
 UNSEEN = (
     gym.wrappers.OrderEnforcing,
@@ -21,7 +18,7 @@ UNSEEN = (
 FORGETFUL = {"NormalizeObservation": "normalize_observations", "NormalizeReward": "normalize_rewards"}
 
 
-def layers_of(env: Env) -> list[str]:
+def layers_of(env: gym.Env[Any, Any]) -> list[str]:
     """From the outermost wrapper inwards, as `TransformReward`, `TimeLimit(50)` and `Pendulum-v1(g=5.0)`; what the id's own
     registration says need not be said."""
     names = []
@@ -44,26 +41,7 @@ def layers_of(env: Env) -> list[str]:
     return [*names, f"{spec.id}({', '.join(special)})" if special else str(spec.id)]
 
 
-def made_otherwise(source: EnvSource, env_id: str, env_kwargs: Mapping[str, Any]) -> list[str] | None:
-    """The layers of what `source` gives, where `env_id` and `env_kwargs` alone would not make the same."""
-    if source.named:
-        return None
-    layers = layers_in(source)
-    if not env_kwargs and layers == [env_id] and env_id in gym.registry:
-        return None
-    try:
-        return None if layers == layers_in(EnvSource(env_id, env_kwargs)) else layers
-    except RLTrainingError:
-        return layers
-
-
-def layers_in(source: EnvSource) -> list[str]:
-    """The layers of the environments that `source` gives."""
-    with source.one() as env:
-        return layers_of(env)
-
-
-def _registered(env: Env) -> Any:
+def _registered(env: gym.Env[Any, Any]) -> Any:
     spec = env.unwrapped.spec
     return None if spec is None else gym.registry.get(spec.id)
 

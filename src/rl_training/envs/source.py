@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import gymnasium as gym
 
+from rl_training.envs.layers import layers_of
 from rl_training.envs.spaces import describe_env
 from rl_training.errors import ConfigError, EnvError, MissingExtraError, RLTrainingError
 from rl_training.types import EnvSpec
@@ -51,12 +52,13 @@ class EnvSource:
         self._made: list[weakref.ref[Env]] = []  # by the factory, to notice one that returns the same object twice
         self._said: set[str] = set()
         self._more: bool | None = None
+        self._layers: list[str] | None = None
 
     @property
     def env_id(self) -> str:
         """The id as it was given, or the spec id or class name of an object."""
         if self._env_id is None:
-            with self.one() as env:
+            with self._one() as env:
                 self._env_id = _name_of(env)
         return self._env_id
 
@@ -79,9 +81,26 @@ class EnvSource:
 
     def spec(self) -> EnvSpec:
         """Shapes and bounds, from one environment that is made for it."""
-        with self.one() as env:
+        with self._one() as env:
             self._env_id = self._env_id or _name_of(env)
+            self._layers = layers_of(env)
             return describe_env(env, self._env_id)
+
+    def layers(self) -> list[str]:
+        """What its environments are made of (`layers_of`), by the one that was looked at for `spec`."""
+        if self._layers is None:
+            with self._one() as env:
+                self._layers = layers_of(env)
+        return self._layers
+
+    def made_otherwise(self, env_id: str, env_kwargs: Mapping[str, Any]) -> list[str] | None:
+        """The layers, where `env_id` and `env_kwargs` alone would not make the same."""
+        if self.named or (not env_kwargs and env_id in gym.registry and self.layers() == [env_id]):
+            return None
+        try:
+            return None if self.layers() == EnvSource(env_id, env_kwargs).layers() else self.layers()
+        except RLTrainingError:
+            return self.layers()
 
     def make(self) -> Env:
         """One more environment."""
@@ -109,13 +128,12 @@ class EnvSource:
             another = self._rebuild(self._object)
             close_env(another)
             return partial(gym.make, another.spec or self.env_id, disable_env_checker=True)
-        with self.one() as env:  # imports and registers what the id needs
+        with self._one() as env:  # imports and registers what the id needs
             registered = gym.registry.get(env.unwrapped.spec.id) if env.unwrapped.spec else None
         return partial(gym.make, registered or self.env_id, **self._kwargs)
 
     @contextmanager
-    def one(self) -> Iterator[Env]:
-        """One to look at: made for it, or the user's object itself."""
+    def _one(self) -> Iterator[Env]:
         env = self.make() if self._object is None else self._object
         try:
             yield env

@@ -13,7 +13,6 @@ import torch
 from typing_extensions import Unpack
 
 from rl_training.data.offline_dataset import OfflineDataset
-from rl_training.envs.layers import made_otherwise
 from rl_training.envs.pool import EnvPool, Evaluator
 from rl_training.envs.population import PopulationEnvs
 from rl_training.envs.source import EnvSource
@@ -75,7 +74,7 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
     if saved is not None:
         with must_fit():
             require_same_task(config, spec, saved)
-    made_on = made_otherwise(source, config.env_id, config.env_kwargs)
+    made_on = source.made_otherwise(config.env_id, config.env_kwargs)
     warn_of_forgotten_statistics(made_on)
     device = resolve_device(config.device)
     with enough_memory(config):

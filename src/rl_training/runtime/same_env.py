@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from rl_training.envs.layers import FORGETFUL, layers_in
+from rl_training.envs.layers import FORGETFUL
 from rl_training.envs.source import EnvSource
 from rl_training.errors import CheckpointError
 
@@ -29,7 +29,7 @@ def require_same_env(source: EnvSource, made_on: Sequence[str] | None, *, algo: 
             f"knows ids only, so give the same environment in Python: {name}.load(path, env=...), or env=... of "
             "evaluate_checkpoint and resume_training"
         )
-    given = layers_in(source)
+    given = source.layers()
     if given != list(made_on):
         log.warning("the checkpoint was made on %s; the environment given now is %s", words, " on ".join(given))
 

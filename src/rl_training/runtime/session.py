@@ -62,8 +62,7 @@ class Session:
         self.eval_step = -1
         self._eval_due = False  # one that a signal cut short is made up for on resume: early stopping counts on it
         self._initial: CheckpointState | None = None  # until the first checkpoint is written
-        self.signals = StopSignals()
-        self._pace = Pace(self.progress)
+        self.signals, self._pace = StopSignals(), Pace(self.progress)
         self._scheduled: dict[str, float] = {}  # what the learner was last told
 
     @property
@@ -171,15 +170,16 @@ class Session:
     def _saved(self, error: RLTrainingError) -> RLTrainingError:
         """The same error, with the place of a checkpoint that is written for it."""
         kind = next(kind for kind in (EnvNumericsError, NumericsError, EnvError) if isinstance(error, kind))
-        return kind(f"{error}\nThe run up to step {self.global_step} is saved: {self.save_checkpoint()}")
+        path = self.save_checkpoint()
+        return kind(f"{error}\nThe run up to step {self.global_step} is saved: {path}").resumable_from(path)
 
     def _stopped(self, text: str) -> NumericsError:
         """The learner itself is spoilt: an earlier checkpoint is what there is to go on from."""
         path = next((path for path in self.run.checkpoints() if step_of(path) <= self.global_step), None)
         if path is None and self._initial is not None:
             path = self.run.save_checkpoint(self._initial, step=0, keep=self.config.keep_checkpoints)
-        advice = "the one this run was resumed from" if path is None else path
-        return NumericsError(f"{text}\nNothing of it was saved. The newest checkpoint from before: {advice}")
+        text += f"\nNothing of it was saved. The newest checkpoint from before: {path or 'the one this run was resumed from'}"
+        return NumericsError(text).resumable_from(path)
 
     def _after_learning(self, learned: UpdateResult, scheduled: dict[str, float]) -> None:
         self.progress.updates += learned.num_gradient_steps
