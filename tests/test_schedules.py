@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_training.errors import ConfigError
+from rl_training.options import algorithm_names, load_options_class
 from rl_training.options.base import Schedule
 from rl_training.options.ppo import PPOConfig
 from rl_training.options.sac import SACConfig
@@ -92,6 +93,21 @@ def test_the_learning_rates_warm_up_composes_with_its_schedule():
     options = PPOConfig(learning_rate=1.0, learning_rate_schedule="linear", warmup_steps=20)
     rates = [options.scheduled_values(step, 100)["learning_rate"] for step in (0, 10, 20, 100)]
     assert rates == pytest.approx([0.0, 0.45, 0.8, 0.0])
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+def test_whatever_the_learning_rate_is_called_its_schedule_is_reported_under_its_own_name(name):
+    schedule = {"type": "linear", "start": 0.1, "end": 0.0}
+    options = load_options_class(name)(learning_rate_schedule=schedule, warmup_steps=100)
+    values = options.scheduled_values(50, 100)
+    assert values["learning_rate"] == pytest.approx(0.05 * 0.5)
+    other = {"ars": "step_size", "openai_es": "step_size", "pets": "model_learning_rate", "mopo": "policy_learning_rate"}
+    assert values[other.get(name, "learning_rate")] == values["learning_rate"]
+
+
+@pytest.mark.parametrize("name", ["ars", "openai_es", "pets", "mopo"])
+def test_without_a_schedule_a_rate_of_another_name_is_reported_under_that_alone(name):
+    assert "learning_rate" not in load_options_class(name)().scheduled_values(50, 100)
 
 
 def test_two_warm_ups_of_one_learning_rate_contradict_each_other():

@@ -44,6 +44,10 @@ class EvolutionAlgorithm(Algorithm):
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:  # noqa: ARG002 (it always is)
         return self.model.actor(obs if self.observation_normalizer is None else self.observation_normalizer(obs))
 
+    def schedule(self, name: str, value: float) -> None:
+        """`step_size` is the learning rate here."""
+        super().schedule("step_size" if name == "learning_rate" else name, value)
+
     def policy_network(self, env: EnvSpec) -> PolicyNetwork | None:
         layers = self.model.cut(self.model.flat)
         return PolicyNetwork.from_layers(layers, env, activation="tanh", normalizer=self.observation_normalizer)

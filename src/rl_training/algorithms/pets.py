@@ -161,7 +161,7 @@ class PETS(Algorithm):
         return EpisodePlans(self)
 
     def schedule(self, name: str, value: float) -> None:
-        if name == "model_learning_rate":
+        if name in {"model_learning_rate", "learning_rate"}:
             self.dynamics.optimizer.learning_rate = value
         else:
             super().schedule(name, value)

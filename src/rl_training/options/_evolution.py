@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from rl_training.options._search import Real, SearchSpace, one_of
 from rl_training.options.base import CommonOptions, option
-from rl_training.options.schedules import warmup_factor
 
 
 class EvolutionOptions(CommonOptions):
@@ -37,7 +36,4 @@ class EvolutionOptions(CommonOptions):
 
     def scheduled_values(self, step: int, total_steps: int) -> dict[str, float]:
         """`step_size` is the learning rate here: the common schedule and warm-up move it."""
-        base: float = getattr(self, "step_size")  # noqa: B009 (each algorithm has its own default)
-        schedule = self.learning_rate_schedule
-        value = base if schedule is None else schedule.value(step, total_steps, base)
-        return {"step_size": value * warmup_factor(step, self.warmup_steps)}
+        return self.scheduled_rate("step_size", step, total_steps)

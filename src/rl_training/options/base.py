@@ -102,6 +102,14 @@ class CommonOptions(Options):
             values["learning_rate"] *= warmup_factor(step, self.warmup_steps)
         return values
 
+    def scheduled_rate(self, name: str, step: int, total_steps: int) -> dict[str, float]:
+        """An option that is the learning rate by another name, where the common schedule and warm-up have it at this step;
+        with a schedule under the name that this goes by as well."""
+        base, schedule = getattr(self, name), self.learning_rate_schedule
+        value = base if schedule is None else schedule.value(step, total_steps, base)
+        value *= warmup_factor(step, self.warmup_steps)
+        return {name: value} if schedule is None else {name: value, "learning_rate": value}
+
     def contradictions(self) -> Iterator[Problem]:
         yield from super().contradictions()
         schedule = self.learning_rate_schedule

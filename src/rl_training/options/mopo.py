@@ -10,7 +10,6 @@ from rl_training.options._offline import OfflineOptions
 from rl_training.options._sac import SACPolicyOptions
 from rl_training.options._search import Real, SearchSpace, one_of
 from rl_training.options.base import HiddenSizes, Problem, option
-from rl_training.options.schedules import warmup_factor
 
 KEPT_REFRESHES = 5  # the authors keep the rollouts of five epochs
 
@@ -92,7 +91,4 @@ class MOPOConfig(OfflineOptions, DynamicsOptions, SACPolicyOptions):
 
     def scheduled_values(self, step: int, total_steps: int) -> dict[str, float]:
         """The common schedule and warm-up move the policy's learning rate: the model is fitted before step 1."""
-        base, schedule = self.policy_learning_rate, self.learning_rate_schedule
-        value = base if schedule is None else schedule.value(step, total_steps, base)
-        own = {"policy_learning_rate": value * warmup_factor(step, self.warmup_steps)}
-        return super().scheduled_values(step, total_steps) | own
+        return super().scheduled_values(step, total_steps) | self.scheduled_rate("policy_learning_rate", step, total_steps)

@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 from rl_training.options._dynamics import KNOWN_REWARDS, DynamicsOptions, function_problems
 from rl_training.options._search import Real, SearchSpace, Whole, one_of
 from rl_training.options.base import CommonOptions, HiddenSizes, Problem, option
-from rl_training.options.schedules import warmup_factor
 
 
 class PETSConfig(DynamicsOptions, CommonOptions):
@@ -88,9 +87,7 @@ class PETSConfig(DynamicsOptions, CommonOptions):
 
     def scheduled_values(self, step: int, total_steps: int) -> dict[str, float]:
         """The common schedule and warm-up move the model's learning rate; that of values stays as it is."""
-        base, schedule = self.model_learning_rate, self.learning_rate_schedule
-        value = base if schedule is None else schedule.value(step, total_steps, base)
-        return {"model_learning_rate": value * warmup_factor(step, self.warmup_steps)}
+        return self.scheduled_rate("model_learning_rate", step, total_steps)
 
     def contradictions(self) -> Iterator[Problem]:
         yield from super().contradictions()
