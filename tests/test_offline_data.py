@@ -7,16 +7,18 @@ from gymnasium.envs.classic_control import PendulumEnv
 from gymnasium.wrappers import TimeLimit
 
 from offline_helpers import arrays, recorded
+from rl_training.cli import main
 from rl_training.data import minari_files
 from rl_training.data.dataset_files import read_npz, write_npz
 from rl_training.data.dataset_report import inspect_data
 from rl_training.envs.source import EnvSource
 from rl_training.errors import CheckpointError, ConfigError, DatasetError, MissingExtraError
+from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.options.rlpd import RLPDConfig
 from rl_training.resources import find_packaged_asset
 from rl_training.runtime.offline_data import load_offline_data
 from rl_training.runtime.workflows import resume_training
-from small_runs import small_config, train
+from small_runs import StopAt, small_config, state_difference, train
 
 
 def load(seed=1, env_id="Pendulum-v1", **options):
@@ -134,6 +136,44 @@ def test_a_run_goes_on_only_with_the_data_it_was_begun_on(tmp_path):
     path.unlink()
     write_npz(path, recorded(90))
     assert resume_training(first.run_dir, total_timesteps=60).metrics["global_step"] == 60
+
+
+def test_a_resume_from_another_folder_finds_the_data_where_the_run_was_begun(tmp_path, monkeypatch):
+    begun, elsewhere = tmp_path / "begun", tmp_path / "elsewhere"
+    begun.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(begun)
+    write_npz("mine.npz", recorded(rows=60))
+    config = small_config(
+        "cql", begun / "runs", algo_kwargs={"dataset_kind": "npz", "dataset_path": "mine.npz", "dataset_size": None}
+    )
+    whole = train(config)
+    first = train(config, callbacks=[StopAt(10)])
+    monkeypatch.chdir(elsewhere)
+    rest = resume_training(first.run_dir, total_timesteps=15)
+    assert load_checkpoint(rest.checkpoint_path).config["algo_kwargs"]["dataset_path"] == "mine.npz"
+
+    moved = elsewhere / "moved.npz"
+    (begun / "mine.npz").rename(moved)
+    with pytest.raises(
+        DatasetError, match=r"no such file here, nor where the run was begun \(.*begun/mine.npz\).*--dataset-path"
+    ):
+        resume_training(first.run_dir, total_timesteps=18)
+    assert main(["resume", str(first.run_dir), "--dataset-path", str(moved), "--total-timesteps", "18", "--quiet"]) == 0
+    rest = resume_training(first.run_dir, total_timesteps=config.total_timesteps)
+    assert state_difference(whole.checkpoint_path, rest.checkpoint_path) is None
+
+
+def test_a_moved_dataset_is_still_checked_and_a_run_without_a_file_has_none_to_move(tmp_path):
+    write_npz(tmp_path / "mine.npz", recorded(rows=60))
+    write_npz(tmp_path / "other.npz", recorded(rows=66))
+    options = {"dataset_kind": "npz", "dataset_path": str(tmp_path / "mine.npz"), "dataset_size": None}
+    first = train(small_config("cql", tmp_path, algo_kwargs=options), callbacks=[StopAt(10)])
+    with pytest.raises(CheckpointError, match="begun on other data"):
+        resume_training(first.run_dir, dataset_path=tmp_path / "other.npz")
+    first = train(small_config("cql", tmp_path / "random"), callbacks=[StopAt(10)])
+    with pytest.raises(ConfigError, match="dataset_path: this run of cql was begun without one"):
+        resume_training(first.run_dir, dataset_path=tmp_path / "other.npz")
 
 
 @pytest.mark.parametrize(("name", "mean_return"), [("medium", -620.6), ("expert", -165.3)])

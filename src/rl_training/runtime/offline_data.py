@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,14 @@ from rl_training.runtime.rng import Stream
 from rl_training.types import EnvSpec
 
 
-def load_offline_data(options: DatasetOptions, source: EnvSource, spec: EnvSpec, *, seed: int) -> OfflineDataset:
-    """Everything the options name, checked against the environment, in one matrix; `seed` is the run's."""
-    parts = options.dataset_parts()
+def load_offline_data(
+    options: DatasetOptions, source: EnvSource, spec: EnvSpec, *, seed: int, places: Mapping[str, str] | None = None
+) -> OfflineDataset:
+    """Everything the options name, checked against the environment, in one matrix; `seed` is the run's.
+
+    `places` are those of its files when the run was begun (`data_places`).
+    """
+    parts = [_found_again(part, places or {}) for part in options.dataset_parts()]
     loaded = [_columns(part, source, spec, seed=seed) for part in parts]
     columns = {name: np.concatenate([part[name] for part in loaded]) for name in loaded[0]}
     shares = [(len(data["rewards"]), part.weight) for data, part in zip(loaded, parts, strict=True)]
@@ -46,6 +52,26 @@ def data_path(path: str) -> Path:
     """The user's file, or the packaged one of that name."""
     given = Path(path)
     return given if given.exists() else find_packaged_asset(path) or given
+
+
+def data_places(options: DatasetOptions, places: Mapping[str, str]) -> dict[str, str]:
+    """Where the files that the options name lie, for a resume from another folder."""
+    given = [part.path for part in options.dataset_parts() if part.path is not None]
+    found = {path: data_path(path) for path in given}
+    return {path: str(place.absolute()) if place.exists() else places[path] for path, place in found.items()}
+
+
+def _found_again(part: DatasetPart, places: Mapping[str, str]) -> DatasetPart:
+    """The part with its file as it can be reached from here."""
+    if part.path is None or part.path not in places or data_path(part.path).exists():
+        return part
+    place = places[part.path]
+    if not Path(place).exists():
+        raise DatasetError(
+            f"{part.path}: there is no such file here, nor where the run was begun ({place}); say where it is now: "
+            "rl-training resume --checkpoint RUN --dataset-path FILE, or resume_training(path, dataset_path=...)"
+        )
+    return part.replace(path=place)
 
 
 def _columns(part: DatasetPart, source: EnvSource, spec: EnvSpec, *, seed: int) -> dict[str, np.ndarray]:

@@ -29,7 +29,8 @@ from rl_training.options._evolution import EvolutionOptions
 from rl_training.options._offline import OfflineOptions
 from rl_training.runtime.callbacks import Callback, EarlyStoppingCallback
 from rl_training.runtime.evaluation import PolicyEvaluator
-from rl_training.runtime.offline_data import load_offline_data
+from rl_training.runtime.first_update import warn_of_no_update
+from rl_training.runtime.offline_data import data_places, load_offline_data
 from rl_training.runtime.ray_population import RayPopulation
 from rl_training.runtime.rng import Stream
 from rl_training.runtime.same_env import require_same_env, warn_of_forgotten_statistics
@@ -74,11 +75,12 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
     if saved is not None:
         with must_fit():
             require_same_task(config, spec, saved)
-    made_on = source.made_otherwise(config.env_id, config.env_kwargs)
-    warn_of_forgotten_statistics(made_on)
     device = resolve_device(config.device)
     with enough_memory(config):
         dataset = _prior_data(config, source, spec, saved)
+    origins = _origins(config, source, saved)
+    warn_of_forgotten_statistics(origins["made_on"])
+    warn_of_no_update(config)
     sinks = [*make_sinks(config.sinks, config.sink_kwargs), *(given.get("sinks") or ())]
     with ExitStack() as stack:
         stack.enter_context(enough_memory(config))
@@ -99,7 +101,7 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
             callbacks.insert(0, EarlyStoppingCallback(early_stopping))
         session = Session(config, spec=spec, run=run, pool=pool, evaluator=evaluator, callbacks=callbacks, resume_from=saved)
         session.dataset = dataset
-        session.made_on = made_on
+        session.origins = origins
         yield session
 
 
@@ -179,11 +181,21 @@ def _prior_data(config: TrainConfig, source: EnvSource, spec: EnvSpec, saved: Ch
     """What an algorithm with dataset options learns from; a resume on other data is refused here."""
     if not isinstance(config.options, DatasetOptions):
         return None
-    dataset = load_offline_data(config.options, source, spec, seed=config.seed)
+    places = {} if saved is None else saved.metadata.get("dataset_places", {})
+    dataset = load_offline_data(config.options, source, spec, seed=config.seed, places=places)
     if saved is not None:
         with must_fit():
             dataset.load_state_dict(saved.buffer_state["dataset"])
     return dataset
+
+
+def _origins(config: TrainConfig, source: EnvSource, saved: CheckpointState | None) -> dict[str, Any]:
+    """What checkpoints should know of where a run got things from, which its configuration alone does not say."""
+    origins: dict[str, Any] = {"made_on": source.made_otherwise(config.env_id, config.env_kwargs)}
+    if isinstance(config.options, DatasetOptions):
+        known = {} if saved is None else saved.metadata.get("dataset_places", {})
+        origins["dataset_places"] = data_places(config.options, known)
+    return origins
 
 
 @contextmanager

@@ -55,7 +55,7 @@ class Session:
         self.progress = Progress()
         self.rng = TorchRng()
         self.dataset: OfflineDataset | None = None  # of algorithms with dataset options
-        self.made_on: list[str] | None = None  # the environment's layers, where its id does not say them
+        self.origins: dict[str, Any] = {}  # for checkpoints: of what the configuration alone does not say
         self.stop_reason: str | None = None
         self.update_metrics: dict[str, Any] = {}
         self.eval_metrics: dict[str, Any] = {}
@@ -246,7 +246,7 @@ class Session:
             "trainer_state": self._trainer_state,
         }
         states = {name: make() if name in parts else {} for name, make in makers.items()}
-        metadata = {"env_spec": self.spec.to_dict(), "made_on": self.made_on, **self.run.checkpoint_metadata()}
+        metadata = {"env_spec": self.spec.to_dict(), **self.origins, **self.run.checkpoint_metadata()}
         return CheckpointState(config=self.config.to_dict(), metadata=metadata, **states)
 
     def _trainer_state(self) -> State:
@@ -297,4 +297,4 @@ class Session:
         result = TrainResult(self.run.directory, path, self.final_metrics())
         for callback in self.callbacks:
             callback.on_train_end(self, result)
-        raise interruption(self.signals.received, result, step=self.global_step, made_on=self.made_on)
+        raise interruption(self.signals.received, result, step=self.global_step, made_on=self.origins.get("made_on"))

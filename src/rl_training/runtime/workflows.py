@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.errors import CheckpointError, MisfitError
+from rl_training.errors import CheckpointError, ConfigError, MisfitError
 from rl_training.experiment.checkpoint import CheckpointState, load_checkpoint, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import resolve_checkpoint, run_directory_of
@@ -45,11 +45,12 @@ def resume_training(
     env: Any = None,
     sinks: Sequence[MetricsSink] | None = None,
     sink_names: Sequence[str] | None = None,
+    dataset_path: str | Path | None = None,
 ) -> TrainResult:
     """Go on from a checkpoint file, or from the newest good checkpoint of a run directory.
 
     The run continues in its own directory; a given `output_dir` or `run_suffix` begins a new one. `sinks` come beside those
-    of the run's configuration, `sink_names` in place of them.
+    of the run's configuration, `sink_names` in place of them. `dataset_path` is where its dataset's file lies now.
     """
     file = resolve_checkpoint(Path(path))
     state = load_checkpoint(file)
@@ -59,6 +60,10 @@ def resume_training(
     if sink_names is not None:
         kept = {name: arguments for name, arguments in config.sink_kwargs.items() if name in sink_names}
         config = config.replace(sinks=tuple(sink_names), sink_kwargs=kept)
+    if dataset_path is not None:
+        if config.algo_kwargs.get("dataset_path") is None:
+            raise ConfigError(f"dataset_path: this run of {config.algo} was begun without one, so there is no file to move")
+        config = config.replace(algo_kwargs={**config.algo_kwargs, "dataset_path": str(dataset_path)})
     run_dir = None if output_dir is not None or run_suffix is not None else run_directory_of(file)
     train = get_algorithm_spec(config.algo).train_fn
     try:

@@ -28,6 +28,7 @@ def add_arguments(parser: Parser) -> None:
     add_checkpoint_argument(parser, "where to go on from")
     add_flags(parser, "total_timesteps", "output_dir", "eval_episodes")
     parser.add_argument("--sinks", metavar=FLAGS["sinks"][0], help=SINKS_HELP)
+    parser.add_argument("--dataset-path", metavar="FILE", help="where the dataset of the run lies now, if it was moved")
     parser.add_argument("--run-suffix", metavar="TEXT", help="go on in a new run directory whose name ends so")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary, only the three closing lines")
 
@@ -39,5 +40,7 @@ def run(args: argparse.Namespace) -> int:
     changes = given_flags(args)
     if "sinks" in changes:
         changes["sink_names"] = changes.pop("sinks")
+    if args.dataset_path is not None:
+        changes["dataset_path"] = args.dataset_path
     resume_and_report(given_checkpoint(args), changes, run_suffix=args.run_suffix, quiet=args.quiet)
     return 0
