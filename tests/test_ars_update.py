@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -90,6 +91,27 @@ def test_version_two_sees_filtered_observations_and_version_one_raw_ones():
         learner.observe(mean=torch.tensor([5.0, 0.0]).double(), var=torch.tensor([4.0, 1.0]).double(), count=8)
     assert float(one.act(obs)) == pytest.approx(0.7)
     assert float(two.act(obs)) == pytest.approx(0.1 * (7 - 5) / 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float16, torch.float32])
+def test_returns_may_be_of_any_type(dtype):
+    models = [linear([0.5, -0.5]) for _ in range(2)]
+    other = {name: column.to(dtype) if "returns" in name else column.double() for name, column in hand_batch().items()}
+    for model, batch in zip(models, (hand_batch(), other), strict=True):
+        ARS(model, step_size=0.1, noise_std=0.03, num_top_directions=2).update(batch)
+    torch.testing.assert_close(models[0].flat, models[1].flat)
+
+
+def test_the_loss_function_takes_plain_numbers_and_counts_a_mask():
+    told = {"reward_std": 1.5, "update": torch.ones(4), "parameters": torch.zeros(4)}
+    batch = {name: column for name, column in hand_batch().items() if "returns" in name} | told
+    selected = (2, np.int64(2), torch.tensor(2), torch.tensor([0, 1]), torch.tensor([True, False, True]), [0, 2])
+    for chosen in selected:
+        metrics = ars_loss(batch | {"selected_directions": chosen})
+        assert float(metrics["selected_directions"]) == 2.0
+        assert float(metrics["reward_std"]) == 1.5
+        assert float(metrics["utility_mean"]) == pytest.approx((4 - 2 + 2) / 3)
+        assert float(metrics["update_norm"]) == 2.0
 
 
 def test_the_loss_function_counts_the_selected_directions():

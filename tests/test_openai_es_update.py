@@ -35,6 +35,29 @@ def random_batch(directions=16, parameters=2):
     }
 
 
+@pytest.mark.parametrize("shaping", ["centered_ranks", "standardized"])
+def test_returns_may_be_whole_numbers_and_perturbations_of_double_precision(shaping):
+    batch = batch_of([[1.0, 0.0], [0.0, 1.0]], [2**24 + 1, 5.0], [2**24, 7.0])
+    whole = {name: column.long() if "returns" in name else column.double() for name, column in batch.items()}
+    models = [linear([0.5, -0.5]) for _ in range(2)]
+    for model, given in zip(models, (batch, whole), strict=True):
+        OpenAIES(model, step_size=0.1, noise_std=0.03, fitness_shaping=shaping).update(given)
+    assert torch.equal(models[0].flat, models[1].flat)
+
+
+def test_the_loss_function_takes_plain_numbers():
+    batch = {"reward_std": 1.5, "positive_returns": [1, 2], "negative_returns": torch.tensor([3, 4]), "utilities": [0.5, -0.5]}
+    metrics = openai_es_loss(batch | {"update": torch.ones(4), "parameters": torch.zeros(4)})
+    assert {name: float(value) for name, value in metrics.items()} == {
+        "reward_std": 1.5,
+        "utility_mean": 0.0,
+        "update_norm": 2.0,
+        "parameter_norm": 0.0,
+        "positive_return_mean": 1.5,
+        "negative_return_mean": 3.5,
+    }
+
+
 def test_centred_ranks_ignore_the_size_of_an_outlier():
     assert torch.equal(centered_ranks(torch.tensor([1.0, 2.0, 9e9])), torch.tensor([-0.5, 0.0, 0.5]))
 

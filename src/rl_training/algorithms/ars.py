@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.evolution import EvolutionAlgorithm, search_metrics
+from rl_training.algorithms.evolution import EvolutionAlgorithm, numbers, search_metrics
 from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.models.normalizer import ObservationNormalizer
 from rl_training.types import Batch, Metrics, UpdateResult
@@ -19,13 +20,18 @@ def top_directions(positive_returns: Tensor, negative_returns: Tensor, count: in
     return best.argsort(descending=True, stable=True)[:count]
 
 
-def ars_loss(batch: Mapping[str, Tensor]) -> Metrics:
+def ars_loss(batch: Mapping[str, Any]) -> Metrics:
     """The metrics of one update, from `positive_returns, negative_returns, reward_std, update, parameters`, the
-    `selected_directions` (their indices, or how many they were) and, where there are any, `utilities`."""
-    chosen = batch["selected_directions"]
-    utilities = batch.get("utilities", batch["positive_returns"] - batch["negative_returns"])
-    count = torch.tensor(float(chosen.numel())) if chosen.dim() else chosen
-    return search_metrics({**batch, "utilities": utilities}) | {"selected_directions": count}
+    `selected_directions` (their indices, a mask over all of them, or how many they were) and, where there are any,
+    `utilities`."""
+    chosen = torch.as_tensor(batch["selected_directions"])
+    utilities = batch["utilities"] if "utilities" in batch else _differences(batch)
+    count = chosen.sum() if chosen.dtype == torch.bool else chosen.numel() if chosen.dim() else chosen
+    return search_metrics({**batch, "utilities": utilities}) | {"selected_directions": numbers(count)}
+
+
+def _differences(batch: Mapping[str, Any]) -> Tensor:
+    return numbers(batch["positive_returns"]) - numbers(batch["negative_returns"])
 
 
 class ARS(EvolutionAlgorithm):
@@ -48,12 +54,12 @@ class ARS(EvolutionAlgorithm):
 
     @torch.no_grad()
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (a generation needs no clock)
-        chosen = top_directions(batch["positive_returns"], batch["negative_returns"], self.num_top_directions)
-        positive, negative = batch["positive_returns"][chosen], batch["negative_returns"][chosen]
+        perturbations, positive, negative = self.generation(batch)
+        chosen = top_directions(positive, negative, self.num_top_directions)
+        perturbations, positive, negative = perturbations[chosen], positive[chosen], negative[chosen]
         reward_std = torch.cat([positive, negative]).std(correction=0)
         # without any spread all differences are 0, and so is the step
         utilities = (positive - negative) / reward_std.clamp_min(1e-12)
-        perturbations = self.directions(batch)[chosen]
         update = (utilities.to(perturbations.dtype) @ perturbations) * (self.step_size / len(chosen))
         self.model.set_flat_parameters(self.model.flat_parameters() + update)
         parameters = self.model.flat_parameters()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,9 +53,10 @@ class EvolutionAlgorithm(Algorithm):
         layers = self.model.cut(self.model.flat)
         return PolicyNetwork.from_layers(layers, env, activation="tanh", normalizer=self.observation_normalizer)
 
-    def directions(self, batch: Batch) -> Tensor:
-        """The perturbations (K, P), of the parameters' type."""
-        return batch["perturbations"].detach().to(self.dtype)
+    def generation(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """The perturbations (K, P), of the parameters' type, and both returns (K,), whose own precision may be higher."""
+        perturbations = batch["perturbations"].detach().to(self.dtype)
+        return perturbations, numbers(batch["positive_returns"]), numbers(batch["negative_returns"])
 
     def observe(self, *, mean: Tensor, var: Tensor, count: int) -> None:
         """Let the observations of a whole generation, given by their moments, move the statistics."""
@@ -62,13 +64,21 @@ class EvolutionAlgorithm(Algorithm):
             self.observation_normalizer.take_in(mean=mean, var=var, count=count)
 
 
-def search_metrics(batch: Mapping[str, Tensor]) -> Metrics:
+def numbers(given: Any) -> Tensor:
+    """A tensor of at least single precision outside of autograd, from one of any type, an array or a plain number; whole
+    numbers in double precision, where no two of them become equal."""
+    tensor = torch.as_tensor(given).detach()
+    least = torch.float32 if tensor.is_floating_point() else torch.float64
+    return tensor.to(torch.promote_types(tensor.dtype, least))
+
+
+def search_metrics(batch: Mapping[str, Any]) -> Metrics:
     """What to tell of one update, from `positive_returns, negative_returns, utilities, reward_std, update, parameters`."""
     return {
-        "reward_std": batch["reward_std"].mean(),
-        "utility_mean": batch["utilities"].mean(),
-        "update_norm": batch["update"].norm(),
-        "parameter_norm": batch["parameters"].norm(),
-        "positive_return_mean": batch["positive_returns"].mean(),
-        "negative_return_mean": batch["negative_returns"].mean(),
+        "reward_std": numbers(batch["reward_std"]).mean(),
+        "utility_mean": numbers(batch["utilities"]).mean(),
+        "update_norm": numbers(batch["update"]).norm(),
+        "parameter_norm": numbers(batch["parameters"]).norm(),
+        "positive_return_mean": numbers(batch["positive_returns"]).mean(),
+        "negative_return_mean": numbers(batch["negative_returns"]).mean(),
     }

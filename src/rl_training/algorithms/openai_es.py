@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -41,7 +41,7 @@ def es_gradient(perturbations: Tensor, positive_utilities: Tensor, negative_util
     return weights @ perturbations / (2 * len(perturbations))
 
 
-def openai_es_loss(batch: Mapping[str, Tensor]) -> Metrics:
+def openai_es_loss(batch: Mapping[str, Any]) -> Metrics:
     """The metrics of one update, from `positive_returns, negative_returns, utilities, reward_std, update, parameters`."""
     return search_metrics(batch)
 
@@ -72,10 +72,10 @@ class OpenAIES(EvolutionAlgorithm):
 
     @torch.no_grad()
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (a generation needs no clock)
-        positive, negative = batch["positive_returns"], batch["negative_returns"]
+        perturbations, positive, negative = self.generation(batch)
         returns = torch.cat([positive, negative])
         utilities = centered_ranks(returns) if self.fitness_shaping == "centered_ranks" else standardized_returns(returns)
-        gradient = es_gradient(self.directions(batch), *utilities.chunk(2))
+        gradient = es_gradient(perturbations, *utilities.chunk(2))
         before = self.model.flat_parameters()
         self.model.set_flat_parameters(self._climbed(before, gradient))
         after = self.model.flat_parameters()
