@@ -9,6 +9,7 @@ import torch
 from rl_training.envs.source import EnvSource
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.models.mlp_actor_critic import MLPActorCritic
+from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
 from rl_training.models.mlp_ppg import MLPPPGModel
 from rl_training.models.mlp_sac import MLPSACModel
@@ -205,6 +206,22 @@ def test_the_ensemble_takes_any_precision_and_imagines_in_its_own():
         for one, other in zip(wanted, given, strict=True):
             assert other.dtype == torch.float32
             torch.testing.assert_close(one, other)
+
+
+NUMPYS = {
+    "actor-critic": lambda n: MLPActorCritic(n(3), n(2), (n(8),), discrete=False),
+    "ppg": lambda n: MLPPPGModel(n(3), n(2), (n(8),), architecture="dual"),
+    "sac": lambda n: MLPSACModel(n(3), n(2), [n(8)], num_critics=n(3)),
+    "td3": lambda n: MLPTD3Model(n(3), n(2), np.array([8]) if n is np.int64 else [8]),
+    "dynamics": lambda n: MLPMOPOEnsembleModel(n(3), n(2), (n(8),), n(4), num_elites=n(2)),
+    "parameter search": lambda n: MLPARSModel(n(3), n(2), (n(8),)),
+}
+
+
+@pytest.mark.parametrize("make", NUMPYS.values(), ids=NUMPYS)
+def test_sizes_may_be_numpys(make):
+    states = [seeded(make, number).state_dict() for number in (int, np.int64)]
+    assert difference(*map(dict, states)) is None
 
 
 def test_lean_networks_take_one_observation_as_a_row():

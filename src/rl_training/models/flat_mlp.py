@@ -36,7 +36,7 @@ class FlatModule(nn.Module):
         self._bounds: dict[str, tuple[int, int]] = {}
         start = 0
         for name, part in parts.items():
-            end = start + (part if isinstance(part, int) else part.num_parameters)
+            end = start + (part.num_parameters if isinstance(part, MLPLayout) else part)
             self._bounds[name] = (start, end)
             start = end
         self.flat = nn.Parameter(torch.zeros(start, dtype=torch.float32))  # whatever torch's default type is

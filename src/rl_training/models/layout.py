@@ -70,7 +70,9 @@ class MLPLayout:
     ) -> None:
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation {activation!r} is none of {', '.join(ACTIVATIONS)}")
-        self.sizes, self.members, self.activation, self.layer_norm = tuple(sizes), members, activation, layer_norm
+        # plain ints, also where numpy's came: they go to C, into files and into the names of shapes
+        self.sizes, self.members = tuple(map(int, sizes)), members if members is None else int(members)
+        self.activation, self.layer_norm = activation, layer_norm
         self.shapes = [self._layer_shapes(i) for i in range(len(self.sizes) - 1)]
         self.num_parameters = sum(math.prod(shape) for shapes in self.shapes for shape in shapes)
 
