@@ -34,7 +34,7 @@ def conservative_gap(q_values: Tensor, sampled_q_values: Tensor, sampled_logprob
 
 def cql_loss(batch: Mapping[str, Any], *, cql_alpha: float | Tensor) -> Metrics:
     """The critics' loss from `q_values, target_q_values, sampled_q_values, sampled_logprobs` (see `conservative_gap`)."""
-    bellman = critic_loss(batch["q_values"], batch["target_q_values"])
+    bellman = critic_loss(batch["q_values"], batch["target_q_values"].flatten())
     gap = conservative_gap(batch["q_values"], batch["sampled_q_values"], batch["sampled_logprobs"])
     return bellman | {"cql_penalty": gap.mean(), "cql_loss": bellman["critic_loss"] + cql_alpha * gap.sum()}
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from rl_training.algorithms.base import detached
 from rl_training.algorithms.deterministic import DeterministicActorAlgorithm, actor_loss
-from rl_training.algorithms.entry import plain
+from rl_training.algorithms.entry import flat_columns, plain
 from rl_training.algorithms.sac import critic_loss
 from rl_training.models.mlp_ddpg import MLPDDPGModel
 from rl_training.types import Batch, Metrics, UpdateResult
@@ -17,7 +17,8 @@ from rl_training.types import Batch, Metrics, UpdateResult
 
 def ddpg_loss(batch: Mapping[str, Any]) -> Metrics:
     """Both losses, from `q_values, target_q_values, sampled_q`, the last being the values of the actor's actions."""
-    return critic_loss(batch["q_values"].unsqueeze(0), batch["target_q_values"]) | actor_loss(batch["sampled_q"])
+    q_values, target = flat_columns(batch, "q_values", "target_q_values")
+    return critic_loss(q_values.unsqueeze(0), target) | actor_loss(batch["sampled_q"])
 
 
 class DDPG(DeterministicActorAlgorithm):

@@ -3,7 +3,7 @@ modules of a user's answer, as the losses take it: a number for each row, critic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -63,6 +63,15 @@ def column_of(answer: Tensor, rows: int, *, name: str) -> Tensor:
             f"the module's {name} have shape {tuple(answer.shape)}; there must be one number for each of {rows} rows"
         )
     return answer.reshape(rows)
+
+
+def flat_columns(batch: Mapping[str, Any], *names: str) -> list[Tensor]:
+    """Columns of a loss as vectors (rows,), also where they came as (rows, 1), of which two make all pairs of rows."""
+    columns = [batch[name].reshape(-1) for name in names]
+    if len({len(column) for column in columns}) > 1:
+        shapes = ", ".join(f"{name} {tuple(batch[name].shape)}" for name in names)
+        raise ValueError(f"columns of different lengths make no loss: {shapes}")
+    return columns
 
 
 def values_by(model: Any, obs: Tensor, actions: Tensor) -> Tensor:

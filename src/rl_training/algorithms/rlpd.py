@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rl_training.algorithms.base import detached
 from rl_training.algorithms.entry import plain
-from rl_training.algorithms.sac import SAC, actor_loss, critic_loss
+from rl_training.algorithms.sac import SAC, twin_losses
 from rl_training.models.mlp_sac import MLPSACModel, SACSample
 from rl_training.types import Batch, Metrics, UpdateResult
 
@@ -25,10 +25,7 @@ def rlpd_loss(batch: Mapping[str, Any], *, alpha: float | Tensor | None = None) 
 
     As SAC's, but for the actor, which is judged by the critics' mean rather than by the lowest.
     """
-    weight = batch["alpha"] if alpha is None else alpha
-    critic = critic_loss(torch.stack([batch["q1_values"], batch["q2_values"]]), batch["target_q_values"])
-    sampled_q = torch.stack([batch["sampled_q1"], batch["sampled_q2"]])
-    return critic | actor_loss(sampled_q, batch["sampled_logprobs"], weight, pessimistic=False)
+    return twin_losses(batch, alpha=alpha, pessimistic=False)
 
 
 class RLPD(SAC):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm, detached
-from rl_training.algorithms.entry import column_of, of_any_obs, plain, type_of, values_by
+from rl_training.algorithms.entry import column_of, flat_columns, of_any_obs, plain, type_of, values_by
 from rl_training.algorithms.lean_losses import bellman_targets, lowest_shares, squared_errors
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.models.flat_mlp import FlatMLP
@@ -61,10 +61,16 @@ def actor_loss_gradient(
 def sac_loss(batch: Mapping[str, Any], *, alpha: float | Tensor | None = None) -> Metrics:
     """Both losses of twin-critic SAC, from `q1_values, q2_values, target_q_values, sampled_logprobs, sampled_q1,
     sampled_q2, alpha`."""
+    return twin_losses(batch, alpha=alpha, pessimistic=True)
+
+
+def twin_losses(batch: Mapping[str, Any], *, alpha: float | Tensor | None, pessimistic: bool) -> Metrics:
+    """`sac_loss`, with an actor that is judged by the lower critic or by their mean."""
     weight = batch["alpha"] if alpha is None else alpha
-    critic = critic_loss(torch.stack([batch["q1_values"], batch["q2_values"]]), batch["target_q_values"])
-    actor = actor_loss(torch.stack([batch["sampled_q1"], batch["sampled_q2"]]), batch["sampled_logprobs"], weight)
-    return critic | actor
+    q1, q2, target = flat_columns(batch, "q1_values", "q2_values", "target_q_values")
+    sampled_q1, sampled_q2, logprobs = flat_columns(batch, "sampled_q1", "sampled_q2", "sampled_logprobs")
+    actor = actor_loss(torch.stack([sampled_q1, sampled_q2]), logprobs, weight, pessimistic=pessimistic)
+    return critic_loss(torch.stack([q1, q2]), target) | actor
 
 
 class SAC(Algorithm):

@@ -10,7 +10,7 @@ from torch import nn
 
 from rl_training.algorithms.base import detached
 from rl_training.algorithms.deterministic import DeterministicActorAlgorithm, actor_loss
-from rl_training.algorithms.entry import plain
+from rl_training.algorithms.entry import flat_columns, plain
 from rl_training.algorithms.sac import critic_loss
 from rl_training.models.mlp_td3 import MLPTD3Model
 from rl_training.types import Batch, Metrics, UpdateResult
@@ -19,8 +19,8 @@ from rl_training.types import Batch, Metrics, UpdateResult
 def td3_loss(batch: Mapping[str, Any]) -> Metrics:
     """Both losses, from `q1_values, q2_values, target_q_values, sampled_q1`, the last being the first critic's values
     of the actor's actions."""
-    critic = critic_loss(torch.stack([batch["q1_values"], batch["q2_values"]]), batch["target_q_values"])
-    return critic | actor_loss(batch["sampled_q1"])
+    q1, q2, target = flat_columns(batch, "q1_values", "q2_values", "target_q_values")
+    return critic_loss(torch.stack([q1, q2]), target) | actor_loss(batch["sampled_q1"])
 
 
 class TD3(DeterministicActorAlgorithm):
