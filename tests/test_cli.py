@@ -353,6 +353,8 @@ def test_seeds_end_with_a_summary_and_are_the_same_runs_side_by_side(tmp_path: P
         assert main(command) == 0
         outs[name] = capsys.readouterr().out
         assert re.search(r"all seeds +mean [\d.]+, standard deviation [\d.]+, from [\d.]+ to [\d.]+", outs[name])
+        last = [line.partition("=")[0] for line in outs[name].splitlines()[-3:]]
+        assert last == ["run_dir", "checkpoint_path", "metrics"]
     apart, here = (closing(out) for out in outs.values())
     assert [run["metrics"] for run in apart] == [run["metrics"] for run in here]
     assert all(run["checkpoint_path"].is_file() for run in apart)

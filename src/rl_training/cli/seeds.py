@@ -110,18 +110,19 @@ def _local_launcher() -> Launcher:
 
 
 def _report(jobs: Sequence[Job], *, quiet: bool) -> None:
-    """The closing lines of every seed that is done, in the order they were given, then the summary."""
+    """The summary, then the closing lines of every seed that is done, in the order they were given."""
     from rl_training.types import TrainResult
 
-    done = []
+    done: list[tuple[int, TrainResult]] = []
     for job in jobs:
         if job.result() is not None:
             left = json.loads((job.run_dir / "trained.json").read_text(encoding="utf-8"))
             result = TrainResult(job.run_dir, job.run_dir / "checkpoints" / left["checkpoint"], left["metrics"])
-            closing_lines(result)
-            done.append((job.seed, result.metrics, job.run_dir))
+            done.append((job.seed, result))
     if len(done) > 1 and not quiet:
-        summarize_seeds(done)
+        summarize_seeds([(seed, result.metrics, result.run_dir) for seed, result in done])
+    for _, result in done:
+        closing_lines(result)
 
 
 def _left_words(schedule: Schedule) -> str:

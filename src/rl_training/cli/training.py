@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def train_and_report(config: TrainConfig, *, run_suffix: str | None, quiet: bool) -> TrainResult:
-    """One run from its beginning."""
+    """One run from its beginning. Its closing lines are the caller's, who may have more to say, unless it is interrupted."""
     if not quiet:
         announce(config)
     from rl_training.experiment.registry import get_algorithm_spec
@@ -31,7 +31,9 @@ def resume_and_report(path: str, changes: dict[str, Any], *, run_suffix: str | N
         say(f"resuming {path}")
     from rl_training.runtime.workflows import resume_training
 
-    _report(lambda progress: resume_training(path, **changes, run_suffix=run_suffix, callbacks=[progress]), quiet=quiet)
+    closing_lines(
+        _report(lambda progress: resume_training(path, **changes, run_suffix=run_suffix, callbacks=[progress]), quiet=quiet)
+    )
 
 
 def _report(train: Callable[[ProgressCallback], TrainResult], *, quiet: bool) -> TrainResult:
@@ -45,5 +47,4 @@ def _report(train: Callable[[ProgressCallback], TrainResult], *, quiet: bool) ->
         raise
     if not quiet:
         summarize(result, progress)
-    closing_lines(result)
     return result

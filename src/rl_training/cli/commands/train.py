@@ -13,6 +13,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from rl_training.cli.parser import Parser
+from rl_training.cli.results import closing_lines
 from rl_training.cli.settings import FLAGS, add_config_arguments, add_flags, resolve_config
 from rl_training.cli.tables import say_error
 from rl_training.errors import ConfigError, TrainingInterrupted
@@ -55,11 +56,13 @@ def run(args: argparse.Namespace) -> int:
     done = []
     while waiting:
         config = waiting.pop(0)
-        done.append((config.seed, _train(config, waiting, args)))
-    if len(done) > 1 and not args.quiet:
-        from rl_training.cli.seeds import summarize_seeds
+        result = _train(config, waiting, args)
+        done.append((config.seed, result.metrics, result.run_dir))
+        if len(done) > 1 and not waiting and not args.quiet:
+            from rl_training.cli.seeds import summarize_seeds
 
-        summarize_seeds([(seed, result.metrics, result.run_dir) for seed, result in done])
+            summarize_seeds(done)
+        closing_lines(result)  # of each seed as soon as it is done, and of the last at the very end
     return 0
 
 
