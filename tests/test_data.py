@@ -183,11 +183,36 @@ def test_rewards_are_divided_by_the_spread_of_the_return_and_keep_their_sign():
     assert scaled.flatten().tolist() == pytest.approx([1.0, -1.0, 1.0, -1.0])
 
 
+def test_rewards_are_scaled_but_neither_centred_nor_let_out_of_the_clip():
+    normalizer = RewardNormalizer(gamma=0.0, clip=2.0)
+    scaled = normalizer(torch.tensor([[1.0, 5.0]]), torch.zeros(1, 2))  # mean 3, standard deviation 2
+    assert scaled.tolist() == [pytest.approx([0.5, 2.0])]
+    assert normalizer(torch.tensor([[-5.0, -1.0]]), torch.zeros(1, 2)).tolist() == [  # and of all four √13
+        pytest.approx([-5 / 13**0.5, -1 / 13**0.5])
+    ]
+
+
 def test_the_discounted_return_begins_anew_with_an_episode():
     normalizer = RewardNormalizer(gamma=1.0)
     normalizer(torch.ones(3, 1), torch.tensor([[0.0], [1.0], [0.0]]))
     assert normalizer.running.tolist() == [1.0]
     assert normalizer.moments.mean.item() == pytest.approx((1 + 2 + 1) / 3)
+
+
+def test_a_reward_normaliser_goes_on_from_its_state_in_the_middle_of_an_episode():
+    one, other = RewardNormalizer(gamma=0.5), RewardNormalizer(gamma=0.5)
+    one(torch.tensor([[4.0, 8.0]]), torch.tensor([[0.0, 1.0]]))
+    other.load_state_dict(copy.deepcopy(one.state_dict()))
+    for each in (one, other):
+        each(torch.tensor([[1.0, 1.0]]), torch.zeros(1, 2))
+        assert each.running.tolist() == [3.0, 1.0]  # 1 + 0.5 · 4, and a new episode
+        assert each.moments.mean.item() == 4.0  # of 4, 8, 3 and 1
+
+
+def test_a_variance_below_the_floor_counts_as_the_floor():
+    normalizer = ObservationNormalizer(2, eps=0.0, var_floor=0.25)
+    normalizer.observe(torch.tensor([[-0.1, -2.0], [0.1, 2.0]]))
+    torch.testing.assert_close(normalizer(torch.tensor([[0.1, 2.0]])), torch.tensor([[0.1 / 0.5, 2.0 / 2.0]]))
 
 
 @pytest.mark.parametrize("added", [1, 2, 3, 100, 2**20 + 7])

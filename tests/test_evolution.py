@@ -130,6 +130,34 @@ def test_the_filter_moves_between_generations_only():
     assert asked[1].filter.scale.tolist() == [0.5, 1.0]
 
 
+def test_what_a_filtered_generation_saw_is_counted_from_the_filters_shift():
+    normalizer = ObservationNormalizer(2)
+    learner = OpenAIES(MLPARSModel(2, 1), step_size=0.1, noise_std=0.1, observation_normalizer=normalizer)
+    loop, _ = loop_of(returns=[[1.0, 2.0]], lengths=[[5, 5]], algorithm=learner)
+    for _ in range(2):
+        loop.collect()
+        loop.learn(global_step=0, max_updates=None)
+    # the same sums again, now of distances from 1 and 4: ten observations with means 2 and 8, variances 4 and 1 as before
+    torch.testing.assert_close(normalizer.moments.mean, torch.tensor([1.5, 6.0]).double())
+    torch.testing.assert_close(normalizer.moments.var, torch.tensor([4 + 0.25, 1 + 4.0]).double())
+    assert normalizer.moments.count == 20
+
+
+def test_a_loop_goes_on_from_its_state_with_the_same_generation_and_the_same_cap():
+    def fresh():
+        return loop_of(returns=[[1.0, 2.0]], lengths=[[5, 8]], options=OpenAIESConfig(num_directions=1, episode_cap=2.0))[0]
+
+    loop, resumed = fresh(), fresh()
+    for _ in range(3):
+        loop.collect()
+        loop.learn(global_step=0, max_updates=None)
+    resumed.load_state_dict(loop.state_dict())
+    resumed.algorithm.load_state_dict(loop.algorithm.state_dict())
+    assert resumed.generation().number == 3
+    assert resumed.generation().max_steps == 13
+    assert resumed.generation().digest() == loop.generation().digest()
+
+
 def test_no_environment_is_made_again_for_a_generation(tmp_path):
     made = []
 

@@ -158,6 +158,22 @@ def test_members_see_resamples_of_their_own():
     assert share == pytest.approx(1 - 1 / math.e, abs=0.06)  # what a draw with replacement leaves out is 1/e
 
 
+def test_every_epoch_shows_each_member_the_whole_of_its_resample_in_another_order(monkeypatch):
+    fit = fit_of(model_of(), max_epochs=3)
+    fit.begin(5)
+    rows, shown = fit._prepared(pushed()), []
+    monkeypatch.setattr(fit.learner, "step", lambda inputs, targets: shown.append(inputs[..., 0]))
+    fit.advance(pushed())
+    batches = math.ceil(400 / 32)
+    assert [len(batch[0]) for batch in shown] == ([32] * (batches - 1) + [400 % 32]) * 3
+    epochs = [torch.cat(shown[i : i + batches], dim=1) for i in range(0, 3 * batches, batches)]
+    for epoch in epochs:
+        own = rows.inputs[torch.from_numpy(rows.resample)][..., 0]
+        assert torch.equal(epoch.sort(dim=1).values, own.sort(dim=1).values)
+    assert not torch.equal(epochs[0], epochs[1])
+    assert not torch.equal(epochs[1], epochs[2])
+
+
 def test_held_out_rows_are_never_learnt_from_and_end_the_fit():
     fit = fit_of(model_of(num_elites=2), holdout_ratio=0.2, max_holdout=60, patience=2, max_epochs=None)
     fit.begin(3)

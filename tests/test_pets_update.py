@@ -341,6 +341,35 @@ def test_nothing_is_earned_after_the_end():
     assert swapped(plans).item() == 2.0
 
 
+@pytest.mark.parametrize("ts1", [False, True])
+def test_who_has_ended_is_not_brought_back_by_leaving_the_end_behind(ts1):
+    ends = lambda obs, actions, next_obs: (next_obs[..., 0] - 1.0).abs() < 0.2  # noqa: E731 (after the second step of 0.5)
+    ones = lambda obs, actions, next_obs: torch.ones_like(obs[..., 0])  # noqa: E731
+    plans, obs = torch.full((1, 1, 4, 1), 0.5), torch.zeros(1, 2)
+    returns = ParticleReturns(Toy(), obs, num_particles=2, ts1=ts1, reward_fn=ones, termination_fn=ends)
+    assert returns(plans).item() == 2.0
+
+
+def test_particles_that_change_members_take_their_ends_with_them():
+    class Uneven(Toy):
+        def predict_distribution(self, obs, actions):
+            means, logvars = super().predict_distribution(obs, actions)
+            return means * torch.tensor([1.0, 0.0]).view(2, 1, 1), logvars  # the second member stays where it is
+
+    at_the_end = lambda obs, actions, next_obs: next_obs[..., 0] > 0.9  # noqa: E731
+    before_it = lambda obs, actions, next_obs: (obs[..., 0] <= 0.9).float()  # noqa: E731
+    plans, obs = torch.full((1, 1, 8, 1), 0.5), torch.zeros(1, 2)
+
+    def earned(termination_fn):
+        torch.manual_seed(0)
+        returns = ParticleReturns(Uneven(), obs, num_particles=16, ts1=True, reward_fn=before_it, termination_fn=termination_fn)
+        return returns(plans).item()
+
+    # there is nothing to earn after the end, so that whoever is said to have ended loses nothing by it
+    assert 2.0 < earned(None) < 8.0
+    assert earned(at_the_end) == earned(None)
+
+
 def test_particles_are_shared_evenly():
     assert ParticleReturns(MLPMOPOEnsembleModel(3, 2, (4,), 3), torch.zeros(1, 3), num_particles=7).particles == 9
     assert ParticleReturns(Toy(), torch.zeros(1, 2), num_particles=1).particles == 2

@@ -70,6 +70,23 @@ def test_an_action_that_is_held_is_discounted_as_so_many_steps():
         torch.testing.assert_close(values(torch.randn(20, 1)), torch.full((20,), 2.0), atol=0.05, rtol=0)
 
 
+def test_what_comes_later_is_judged_by_the_slow_average_and_not_by_the_network_that_learns():
+    values = PlanValues(1, 1, (), gamma=0.5, action_repeat=1)
+    for network, said in ((values.model, 0.0), (values.target, 8.0)):
+        network.flat.data.zero_()
+        network.layers("net")[-1].bias.copy_(symlog(torch.tensor(said)))
+    told = values.fit(
+        lambda obs, actions: (obs, torch.ones_like(obs[..., 0]), None),
+        torch.randn(50, 1),
+        torch.tensor([-10.0, 10.0]),
+        members=1,
+        updates=1,
+        seed=0,
+    )
+    # 1 + 0.5 · 8 for all that there is to do, where the network says 0
+    assert told["value_loss"].item() == pytest.approx(math.log(1 + 5.0) ** 2, rel=1e-5)
+
+
 def test_after_the_end_there_is_nothing_to_earn():
     """Two is earned at the step that ends the episode; a value at the state behind it would show."""
 
