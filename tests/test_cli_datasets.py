@@ -7,7 +7,7 @@ import pytest
 
 from offline_helpers import arrays
 from rl_training.cli import main
-from rl_training.data.dataset_files import read_metadata, read_npz
+from rl_training.data.dataset_files import read_metadata, read_npz, write_npz
 from rl_training.data.dataset_report import inspect_data
 from rl_training.data.recorded_data import RecordedData
 from rl_training.envs.source import EnvSource
@@ -37,6 +37,32 @@ def test_what_a_policy_does_is_recorded_in_the_environments_own_terms(runs, tmp_
     angle, speed, torque = np.arctan2(data.obs[:, 1], data.obs[:, 0]), data.obs[:, 2], data.actions[:, 0]
     np.testing.assert_allclose(data.rewards, -(angle**2 + 0.1 * speed**2 + 0.001 * torque**2), atol=1e-4)
     assert read_metadata(tmp_path / "data.npz")["env_id"] == "Pendulum-v1"
+
+
+def test_what_the_end_of_the_recording_cut_is_no_episode(runs, tmp_path, capsys):
+    assert collect(runs["sac"], tmp_path / "data.npz") == 0
+    data = read_npz(tmp_path / "data.npz")
+    assert data.unfinished == 10
+    found = inspect_data(data)
+    assert found.lengths.tolist() == [30, 30]
+    assert found.returns == pytest.approx([data.rewards[:30].sum(), data.rewards[30:60].sum()])
+    assert main(["dataset", "inspect", str(tmp_path / "data.npz")]) == 0
+    told = capsys.readouterr().out
+    assert told.count("the last 10 rows: the recording ended first") == 2
+    assert "2, 30.0 steps on average" in told
+
+
+def test_a_recording_that_ends_with_an_episode_has_nothing_unfinished(runs, tmp_path):
+    assert main(["collect", runs["sac"], "--steps", "60", "--out", str(tmp_path / "whole.npz")]) == 0
+    data = read_npz(tmp_path / "whole.npz")
+    assert (data.unfinished, inspect_data(data).lengths.tolist()) == (0, [30, 30])
+
+
+def test_a_file_that_says_nonsense_of_its_end_is_taken_by_its_rows(tmp_path):
+    data = RecordedData.from_arrays(arrays(60), "data")
+    for number, said in enumerate([7, -1, "3", [3], None, 61]):
+        path = write_npz(tmp_path / f"{number}.npz", data, metadata={"unfinished_rows": said})
+        assert read_npz(path).unfinished == 0
 
 
 def test_the_same_command_records_the_same_data_and_another_seed_other_data(runs, tmp_path):

@@ -8,6 +8,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,26 @@ from rl_training.errors import DatasetError
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib", ".ckpt")
 UNSAFE = "pickled data can run any code when it is opened, which is unsafe for untrusted datasets"
 METADATA = "metadata"  # the array that holds what else is known, as JSON
+UNFINISHED = "unfinished_rows"  # in it: as RecordedData.unfinished
 
 
 def read_npz(path: str | Path) -> RecordedData:
     """The transitions in a file, or DatasetError that says what is wrong with it."""
-    return RecordedData.from_arrays(read_arrays(Path(path)), str(path))
+    arrays = read_arrays(Path(path))
+    data = RecordedData.from_arrays(arrays, str(path))
+    unfinished, last = _metadata_of(arrays).get(UNFINISHED), data.episodes()[-1]
+    # anybody may have written it: taken only where it says what the rows can mean
+    return replace(data, unfinished=unfinished) if unfinished == last.stop - last.start else data
 
 
 def read_metadata(path: str | Path) -> dict[str, Any]:
     """What `write_npz` wrote down beside the transitions; empty for files of others."""
     with np.load(path, allow_pickle=False) as file:
-        text = str(file[METADATA]) if METADATA in file.files and file[METADATA].dtype.kind == "U" else "{}"
+        return _metadata_of({METADATA: file[METADATA]} if METADATA in file.files else {})
+
+
+def _metadata_of(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    text = str(arrays[METADATA]) if METADATA in arrays and arrays[METADATA].dtype.kind == "U" else "{}"
     try:
         values = json.loads(text)
     except ValueError:
@@ -41,6 +51,7 @@ def write_npz(path: str | Path, data: RecordedData, *, metadata: Mapping[str, An
     """A new file with Gymnasium's array names; an existing one is never overwritten."""
     path = Path(path)
     require_new(path)
+    unfinished = {UNFINISHED: data.unfinished} if data.unfinished else {}
     arrays = {
         "observations": data.obs,
         "actions": data.actions,
@@ -48,7 +59,7 @@ def write_npz(path: str | Path, data: RecordedData, *, metadata: Mapping[str, An
         "next_observations": data.next_obs,
         "terminations": data.terminations,
         "truncations": data.truncations,
-        METADATA: np.array(json.dumps(dict(metadata or {}), sort_keys=True)),
+        METADATA: np.array(json.dumps({**(metadata or {}), **unfinished}, sort_keys=True)),
     }
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:

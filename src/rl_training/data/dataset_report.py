@@ -33,7 +33,7 @@ class DatasetReport:
     rows: int
     returns: np.ndarray  # of the finished episodes
     lengths: np.ndarray
-    unfinished: int  # rows after the last end
+    unfinished: int  # rows after the last end of an episode's own
     terminations: int
     truncations: int
     rewards: Column
@@ -46,13 +46,14 @@ class DatasetReport:
 def inspect_data(data: RecordedData, spec: EnvSpec | None = None) -> DatasetReport:
     """Everything about `data`; with the environment's `spec` its actions are judged against their bounds."""
     episodes = data.episodes()
-    finished = episodes if data.cuts[-1] else episodes[:-1]
+    whole = bool(data.cuts[-1]) and not data.unfinished
+    finished = episodes if whole else episodes[:-1]
     actions = data.actions.reshape(len(data), -1)
     report = DatasetReport(
         rows=len(data),
         returns=np.array([data.rewards[rows].sum(dtype=np.float64) for rows in finished]),
         lengths=np.array([rows.stop - rows.start for rows in finished]),
-        unfinished=0 if data.cuts[-1] else episodes[-1].stop - episodes[-1].start,
+        unfinished=0 if whole else episodes[-1].stop - episodes[-1].start,
         terminations=int(data.terminations.sum()),
         truncations=int(data.truncations.sum()),
         rewards=_column("rewards", data.rewards),

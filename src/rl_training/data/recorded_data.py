@@ -33,6 +33,7 @@ class RecordedData:
     next_obs: np.ndarray  # (n, obs_dim) float32
     terminations: np.ndarray  # (n,) bool
     truncations: np.ndarray  # (n,) bool
+    unfinished: int = 0  # rows of a last episode that only the end of the recording cut
 
     def __len__(self) -> int:
         return len(self.rewards)

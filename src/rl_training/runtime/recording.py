@@ -37,6 +37,7 @@ def record(
         pool.close()
     terminations = columns["dones"].astype(bool)
     truncations = columns["cuts"].astype(bool) & ~terminations
+    ends = np.flatnonzero(columns["cuts"])
     truncations[-1] = not terminations[-1]
     return RecordedData(
         origin,
@@ -46,4 +47,5 @@ def record(
         next_obs=columns["next_obs"],
         terminations=terminations,
         truncations=truncations,
+        unfinished=num_steps - (int(ends[-1]) + 1 if len(ends) else 0),
     )

@@ -102,5 +102,8 @@ def _report(data: RecordedData, target: str) -> None:
 
     report = inspect_data(data)
     returns = f"{number(report.returns.mean())} ± {number(report.returns.std())}" if len(report.returns) else "none finished"
-    facts([("rows", f"{report.rows:,}"), ("episodes", f"{len(report.returns):,}"), ("return", returns)])
+    rows = [("rows", f"{report.rows:,}"), ("episodes", f"{len(report.returns):,}"), ("return", returns)]
+    if report.unfinished:
+        rows.append(("unfinished", f"the last {report.unfinished:,} rows: the recording ended first; no episode of the above"))
+    facts(rows)
     say(f"dataset={target}")

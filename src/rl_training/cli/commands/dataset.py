@@ -89,7 +89,7 @@ def _tell(report: DatasetReport, origin: str, env_id: str | None, scores: tuple[
             score = normalized_score(float(report.returns.mean()), scores)
             rows.append(("score", f"{number(score)}, where {number(scores[0])} is 0 and {number(scores[1])} is 100"))
     if report.unfinished:
-        rows.append(("unfinished", f"{report.unfinished:,} rows after the last end"))
+        rows.append(("unfinished", f"the last {report.unfinished:,} rows: the recording ended first; no episode of the above"))
     facts(rows)
     say()
     columns = [report.rewards, *report.actions, *report.observations[:MAX_COLUMNS]]
