@@ -44,7 +44,11 @@ class PPOConfig(OnPolicyOptions):
         "minibatch", "Over what advantages are brought to mean 0 and standard deviation 1."
     )
     clip_value_loss: bool = option(False, "Also clip how far a value may move from its estimate at collection, by clip_coef.")
-    target_kl: float | None = option(None, "Approximate KL divergence at which a round of epochs ends; none means never.", gt=0)
+    target_kl: float | None = option(
+        None,
+        "The update that takes the approximate KL divergence above 1.5 times this is the turn's last; none means no limit.",
+        gt=0,
+    )
     adam_eps: float = option(1e-5, "Adam's term against division by zero.", gt=0)
     ent_coef_schedule: Schedule | None = option(None, "How ent_coef changes; none means it does not.")
     clip_coef_schedule: Schedule | None = option(None, "How clip_coef changes; none means it does not.")
