@@ -51,15 +51,15 @@ def ppg_auxiliary_loss_gradients(
 
 def policy_columns(policy: Any, *, prefix: str) -> Batch:
     """A distribution, ours or torch's, as columns of a batch: `<prefix>_logits`, or `<prefix>_mean` and `<prefix>_log_std`."""
+    if isinstance(policy, Categorical):
+        return {f"{prefix}_logits": policy.log_probabilities}
+    if isinstance(policy, DiagonalGaussian):
+        return {f"{prefix}_mean": policy.mean, f"{prefix}_log_std": policy.log_std.expand_as(policy.mean)}
     inner = policy.base_dist if isinstance(policy, torch.distributions.Independent) else policy
-    if isinstance(inner, Categorical):
-        return {f"{prefix}_logits": inner.log_probabilities}
     if isinstance(inner, torch.distributions.Categorical):
         return {f"{prefix}_logits": inner.logits}
     if isinstance(inner, torch.distributions.Normal):
         return {f"{prefix}_mean": inner.mean, f"{prefix}_log_std": inner.stddev.log()}
-    if isinstance(inner, DiagonalGaussian):
-        return {f"{prefix}_mean": inner.mean, f"{prefix}_log_std": inner.log_std.expand_as(inner.mean)}
     raise TypeError(
         f"the module's distribution is a {type(policy).__name__}, which cannot be cloned; possible: Categorical and "
         "Normal (also within Independent) of torch.distributions, Categorical and DiagonalGaussian of rl_training.models.heads"
