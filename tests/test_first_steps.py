@@ -1,20 +1,24 @@
 """What newcomers try: habits from other libraries and plain slips are answered with what to do."""
 
+import copy
 import inspect
 import logging
+import pickle
+import re
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
-from rl_training import PPO, SAC
+from rl_training import PPO, SAC, Callback
 from rl_training.cli import main
 from rl_training.errors import CheckpointError, ConfigError, UnsupportedSpace
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.yaml_loader import parse_yaml
 from rl_training.options import algorithm_names, load_options_class
-from rl_training.options._foreign import ADVICE, CONFIG_FIELDS, NAMES, name_here
+from rl_training.options._foreign import ADVICE, ALGORITHMS, CONFIG_FIELDS, KEYWORDS, NAMES, name_here
+from rl_training.runtime.workflows import evaluate_checkpoint
 
 SMALL = {"total_timesteps": 64, "num_steps": 32, "minibatch_size": 32, "update_epochs": 1, "eval_episodes": 1}
 
@@ -80,6 +84,94 @@ def test_callbacks_are_objects_and_nothing_is_made_for_others(callbacks, tmp_pat
     with pytest.raises(ConfigError, match="Callback objects"):
         PPO("CartPole-v1", output_dir=tmp_path, **SMALL).learn(callbacks=callbacks)
     assert not list(tmp_path.iterdir())
+
+
+class HalfACallback:
+    def on_train_start(self, trainer): ...
+
+
+def test_a_callback_that_lacks_hooks_is_refused_before_a_file_is_made(tmp_path):
+    with pytest.raises(ConfigError, match=r"HalfACallback.*no on_collect_end, .*derive your class from rl_training\.Callback"):
+        PPO("CartPole-v1", output_dir=tmp_path, **SMALL).learn(callbacks=[HalfACallback()])
+    assert not list(tmp_path.iterdir())
+
+
+def test_callbacks_are_derived_from_what_the_package_exports(tmp_path):
+    class Counts(Callback):
+        turns = 0
+
+        def on_collect_end(self, trainer, result):
+            Counts.turns += 1
+
+    PPO("CartPole-v1", output_dir=tmp_path, **SMALL).learn(callbacks=[Counts()])
+    assert Counts.turns == 2
+
+
+@pytest.mark.parametrize(
+    ("keyword", "said"),
+    [
+        ("callback", r"it is callbacks=\[\.\.\.\]"),
+        ("progress_bar", "logging.basicConfig"),
+        ("log_interval", "a setting of the agent"),
+        ("tb_log_name", "output_dir"),
+        ("reset_num_timesteps", "n steps in all"),
+        ("callbaks", "did you mean 'callbacks'"),
+    ],
+)
+def test_what_learn_takes_in_other_libraries_is_answered_with_ours(keyword, said, tmp_path):
+    with pytest.raises(ConfigError, match=f"learn takes no '{keyword}'; .*{said}"):
+        PPO("CartPole-v1", output_dir=tmp_path, **SMALL).learn(100, **{keyword: 1})
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_evaluate_and_predict_take_in_other_libraries_is_answered_too(agent):
+    with pytest.raises(ConfigError, match="evaluate takes no 'n_eval_episodes'; it is num_episodes"):
+        agent.evaluate(n_eval_episodes=3)
+    with pytest.raises(ConfigError, match="predict takes no 'state'; policies here have no memory"):
+        agent.predict([0.0] * 4, state=None)
+
+
+def test_advice_for_keywords_is_for_those_that_methods_do_not_take():
+    for method, keywords in KEYWORDS.items():
+        assert not set(keywords) & set(inspect.signature(getattr(PPO, method)).parameters)
+
+
+@pytest.mark.parametrize("number", [0, -2])
+def test_fewer_than_one_episode_is_refused_as_on_the_command_line(agent, number):
+    with pytest.raises(ConfigError, match=f"num_episodes: given {number}; possible: at least 1"):
+        agent.evaluate(num_episodes=number)
+    with pytest.raises(ConfigError, match=f"num_episodes: given {number}; possible: at least 1"):
+        evaluate_checkpoint(agent.checkpoint_path, num_episodes=number)
+
+
+def test_a_result_is_not_the_agent_and_says_so(tmp_path):
+    result = PPO("CartPole-v1", output_dir=tmp_path, **SMALL).learn()
+    with pytest.raises(AttributeError, match=r"no 'predict', only run_dir, .* call agent\.predict"):
+        result.predict([0.0] * 4)
+    with pytest.raises(AttributeError, match="a TrainResult has no 'colour'"):
+        _ = result.colour
+    assert copy.deepcopy(pickle.loads(pickle.dumps(result))) == result
+
+
+def test_a_function_as_learning_rate_is_answered_with_schedules():
+    with pytest.raises(ConfigError, match=r"algo_kwargs\.learning_rate: .*function.*learning_rate_schedule=\{'type': 'linear'"):
+        PPO("CartPole-v1", learning_rate=lambda left: left * 1e-3)
+    PPO("CartPole-v1", learning_rate_schedule={"type": "linear", "end": 0})
+
+
+def test_algorithms_that_are_well_known_but_not_here_lead_to_those_that_are(capsys):
+    known = set(algorithm_names())
+    assert not known & set(ALGORITHMS)
+    for name, advice in ALGORITHMS.items():
+        assert known & set(re.findall(r"\w+", advice)), name
+    for words in (["dqn", "env_id=CartPole-v1"], ["DQN"], ["algo=dqn", "env_id=CartPole-v1"]):
+        assert main(["train", *words]) == 2
+        assert "DQN is not here; for discrete actions: ppo, ppg, ars, openai_es" in capsys.readouterr().err
+
+
+def test_a_list_without_brackets_is_shown_with_them(capsys):
+    assert main(["config", "ppo/cartpole", "hidden_sizes=64,64"]) == 2
+    assert "did you mean '[64, 64]'?" in capsys.readouterr().err
 
 
 def test_what_reset_returns_is_no_observation(agent):

@@ -9,6 +9,7 @@ from rl_training._lazy import lazy_exports
 if TYPE_CHECKING:
     from rl_training.api.algorithms import ARS, CQL, DDPG, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, OpenAIES
     from rl_training.experiment.config import TrainConfig
+    from rl_training.runtime.callbacks import Callback
 
 __version__ = "0.1.0"
 __getattr__, __dir__ = lazy_exports(
@@ -16,6 +17,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "ARS": "rl_training.api.algorithms",
         "CQL": "rl_training.api.algorithms",
+        "Callback": "rl_training.runtime.callbacks",
         "DDPG": "rl_training.api.algorithms",
         "MOPO": "rl_training.api.algorithms",
         "OpenAIES": "rl_training.api.algorithms",
@@ -39,6 +41,7 @@ __all__ = [
     "RLPD",
     "SAC",
     "TD3",
+    "Callback",
     "OpenAIES",
     "TrainConfig",
     "__version__",

@@ -62,6 +62,15 @@ class TrainResult:
     checkpoint_path: Path
     metrics: dict[str, Any] = field(default_factory=dict)
 
+    if not TYPE_CHECKING:  # or a type checker would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            text = f"a TrainResult has no {name!r}"
+            if name in ("evaluate", "export", "learn", "load", "policy", "predict", "record_video", "save"):
+                text += ", only run_dir, checkpoint_path and metrics: the agent is the object whose learn() gave it, so call "
+                text += f"agent.{name}" if name != "policy" else "agent.predict"
+            raise AttributeError(text)
+
 
 @dataclass(frozen=True, slots=True)
 class EnvSpec:

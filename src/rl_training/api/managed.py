@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from typing_extensions import Never
 
-from rl_training.api.signature import SettingsSignature
+from rl_training.api.signature import SettingsSignature, require_no_strangers
 from rl_training.envs.source import EnvSource
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, TrainingInterrupted
 from rl_training.experiment.checkpoint import load_checkpoint, read_header
@@ -91,9 +92,11 @@ class ManagedAlgorithm:
         *,
         callbacks: Sequence[Callback] | None = None,
         sinks: Sequence[MetricsSink] | None = None,
+        **strangers: Never,
     ) -> TrainResult:
         """Train until `total_timesteps` of the configuration (or of this call) are reached; called again with more to
         do, training goes on where it ended."""
+        require_no_strangers(self.learn, strangers)
         if total_timesteps is not None:
             self.config = self.config.replace(total_timesteps=total_timesteps)
         given: dict[str, Any] = {"callbacks": callbacks, "env": self._env, "sinks": sinks}
@@ -128,15 +131,18 @@ class ManagedAlgorithm:
         metrics = {"global_step": done, **self.evaluate(), "stop_reason": why}
         return TrainResult(run_dir, self._require_checkpoint(), metrics)
 
-    def predict(self, obs: Any, *, deterministic: bool = True) -> int | np.ndarray:
+    def predict(self, obs: Any, *, deterministic: bool = True, **strangers: Never) -> int | np.ndarray:
         """The action for one observation, or actions for a batch; works in memory."""
+        if strangers:
+            require_no_strangers(self.predict, strangers)
         policy = self._policy
         if policy is None:
             policy = self._load_policy()
         return policy.predict(obs, deterministic=deterministic)
 
-    def evaluate(self, *, num_episodes: int | None = None) -> dict[str, Any]:
+    def evaluate(self, *, num_episodes: int | None = None, **strangers: Never) -> dict[str, Any]:
         """Mean and spread of the returns of the deterministic policy."""
+        require_no_strangers(self.evaluate, strangers)
         return self._load_policy().evaluate(num_episodes=num_episodes, env=self._env)
 
     def record_video(self, path: str | Path, *, num_episodes: int = 1) -> Video:

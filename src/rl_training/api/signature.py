@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from inspect import Parameter, Signature
+from collections.abc import Callable, Mapping
+from inspect import Parameter, Signature, signature
 from typing import Any
 
+from rl_training.errors import ConfigError
 from rl_training.experiment.config import WITHOUT_PRESET, TrainConfig
 from rl_training.options import load_options_class
+from rl_training.options._foreign import keyword_hint
 
 GIVEN_OTHERWISE = ("algo", "env_id", "algo_kwargs")  # by the class, the first argument and the algorithm's own keywords
 
@@ -31,3 +34,10 @@ class SettingsSignature:
             for name in dict.fromkeys(own)
         ]
         return Signature([Parameter("env", Parameter.POSITIONAL_ONLY), *keywords])
+
+
+def require_no_strangers(method: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """ConfigError for keywords that the method does not take, in the words of those who know them from other libraries."""
+    known = [name for name, parameter in signature(method).parameters.items() if parameter.kind is not Parameter.VAR_KEYWORD]
+    for name in given:
+        raise ConfigError(f"{method.__name__} takes no {name!r}{keyword_hint(method.__name__, name, known)}")

@@ -99,9 +99,13 @@ def _source(names: list[str], config: str | None) -> Path | str:
 
 def preset_path(name: str) -> Path:
     """The preset's file; a name that is only an algorithm's is answered with the presets it has."""
+    from rl_training.options._foreign import algorithm_hint
+
     own = [preset for preset in list_presets() if preset.startswith(f"{name}/")]
     if own:
         raise ConfigError(f"{name!r} is an algorithm; its presets are: {', '.join(own)}; without one: {name} env_id=NAME")
+    if "/" not in name and (hint := algorithm_hint(name)):
+        raise ConfigError(hint)
     if "/" not in name and (match := nearest(name, {preset.partition("/")[0] for preset in list_presets()})):
         raise ConfigError(f"there is no preset or algorithm {name!r}; did you mean {match!r}?")
     return find_preset(name)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl_training.errors import ConfigError, did_you_mean
+from rl_training.options._foreign import algorithm_hint
 
 if TYPE_CHECKING:
     from rl_training.options.base import CommonOptions
@@ -31,6 +32,8 @@ def load_options_class(name: str) -> type[CommonOptions]:
     """The typed config of one algorithm, or ConfigError with the nearest name."""
     names = algorithm_names()
     if name not in names:
+        if hint := algorithm_hint(str(name)):
+            raise ConfigError(hint)
         raise ConfigError(f"there is no algorithm {name!r}{did_you_mean(str(name), names)}")
     from rl_training.options.base import CommonOptions
 

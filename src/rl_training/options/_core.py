@@ -163,7 +163,18 @@ class Options(BaseModel):
             given = "it must be given" if detail["type"] == "missing" else f"given {given_words(values[key])}"
             value = values.get(key)
             match = nearest(value, choices(cls.model_fields[key].annotation)) if isinstance(value, str) else None
-            yield Problem((key,), f"{given}; possible: {possible}" + (f"; did you mean {match!r}?" if match else ""))
+            guess = _as_list(value, cls.model_fields[key].annotation) if match is None else repr(match)
+            yield Problem((key,), f"{given}; possible: {possible}" + (f"; did you mean {guess}?" if guess else ""))
+
+
+def _as_list(value: Any, annotation: Any) -> str | None:
+    """`64,64` as a list is written on a command line, where one is wanted."""
+    wants_list = any(get_origin(part) is tuple for part in members(annotation))
+    return (
+        f"'[{', '.join(item.strip() for item in value.split(','))}]'"
+        if wants_list and isinstance(value, str) and "," in value
+        else None
+    )
 
 
 def _adapt(value: Any, annotation: Any) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rl_training.errors import did_you_mean
+
 CONFIG_FIELDS = ("env_id", "num_envs", "eval_episodes", "total_timesteps", "output_dir", "device")  # beside algo_kwargs
 
 # their name: ours, the first of which the algorithm has
@@ -65,6 +67,64 @@ ADVICE = {
     "use_sde": "state-dependent exploration is not implemented",
     "verbose": "in Python progress is told by logging, as after logging.basicConfig(level=logging.INFO)",
 }
+
+SCHEDULES = "a value that changes goes by an option of its own, as learning_rate_schedule={'type': 'linear', 'end': 0}"
+
+# keywords of methods there: what to do here
+KEYWORDS: dict[str, dict[str, str]] = {
+    "learn": {
+        "callback": "it is callbacks=[...], a list of rl_training.Callback objects whose hooks are called once a turn",
+        "eval_env": "evaluations are in environments of their own: eval_interval and eval_episodes of the agent",
+        "eval_freq": "it is eval_interval of the agent: PPO(..., eval_interval=5_000)",
+        "log_interval": "it is a setting of the agent, in steps: PPO(..., log_interval=1_000)",
+        "n_eval_episodes": "it is eval_episodes of the agent: PPO(..., eval_episodes=10)",
+        "progress_bar": ADVICE["progress_bar"],
+        "reset_num_timesteps": "learn(n) goes on until n steps in all are done; a new agent begins anew",
+        "tb_log_name": "every run has a directory of its own below output_dir of the agent, TensorBoard's files in it",
+    },
+    "evaluate": {
+        "deterministic": "evaluations are of the deterministic policy",
+        "env": "it is given when a run is loaded: PPO.load(path, env=...)",
+        "n_episodes": "it is num_episodes",
+        "n_eval_episodes": "it is num_episodes",
+        "render": "a film is made by agent.record_video('film.gif')",
+        "return_episode_rewards": "its mean, spread and extremes are in what evaluate returns",
+    },
+    "predict": {
+        "episode_start": "policies here have no memory",
+        "state": "policies here have no memory, and predict returns the action alone",
+    },
+}
+
+# algorithms of other libraries: those here that do the nearest thing
+ALGORITHMS: dict[str, str] = {
+    "a2c": "ppo and ppg are its successors",
+    "bc": "from recorded data there are cql, mopo and rlpd",
+    "dqn": "for discrete actions: ppo, ppg, ars, openai_es",
+    "dreamer": "with a learnt model there are pets and mopo",
+    "dreamerv3": "with a learnt model there are pets and mopo",
+    "impala": "ppo with more num_envs, or openai_es on a cluster",
+    "iql": "from recorded data there are cql, mopo and rlpd",
+    "mbpo": "with a learnt model there are pets and mopo",
+    "qrdqn": "for discrete actions: ppo, ppg, ars, openai_es",
+    "rainbow": "for discrete actions: ppo, ppg, ars, openai_es",
+    "redq": "rlpd has num_critics and critic_subset_size; sac is without",
+    "td3_bc": "from recorded data there are cql, mopo and rlpd",
+    "tqc": "sac and td3 are the nearest",
+    "trpo": "ppo and ppg are its successors",
+}
+
+
+def keyword_hint(method: str, keyword: str, known: Iterable[str]) -> str:
+    """A clause about a keyword that a method does not take."""
+    advice = KEYWORDS.get(method, {}).get(keyword)
+    return f"; {advice}" if advice else did_you_mean(keyword, known)
+
+
+def algorithm_hint(name: str) -> str | None:
+    """A sentence about an algorithm that is well known, but not here."""
+    advice = ALGORITHMS.get(name.lower().replace("-", "_"))
+    return None if advice is None else f"{name.upper()} is not here; {advice}"
 
 
 def name_here(key: str, known: Iterable[str]) -> str | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numbers
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
-from types import NoneType, UnionType
+from types import FunctionType, NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from rl_training.errors import ConfigError
+from rl_training.options._foreign import SCHEDULES
 
 MAX_DEPTH = 30  # a config in YAML may nest 32 deep, and two levels stand above these values
 _NAMES = {int: "integer", float: "number", bool: "true or false", str: "text", NoneType: "none"}
@@ -106,6 +107,8 @@ def plain(value: Any, *, depth: int = 0) -> Any:
     to_dict = getattr(value, "to_dict", None)
     if to_dict is not None and not isinstance(value, type):
         return plain(to_dict(), depth=depth)
+    if isinstance(value, FunctionType):
+        raise ConfigError(f"given a function, which fits into no config file; {SCHEDULES}")
     raise ConfigError(
         f"given {given_words(value)}; possible: none, true or false, numbers, texts, "
         "lists of these and mappings from text to these (it must fit into a config file)"

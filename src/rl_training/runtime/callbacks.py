@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rl_training.errors import ConfigError
 from rl_training.types import Collected, State, TrainResult, UpdateResult
 
 if TYPE_CHECKING:
@@ -36,6 +37,21 @@ class Callback:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+HOOKS = [name for name in vars(Callback) if not name.startswith("__")]
+
+
+def checked_callbacks(given: Any) -> list[Callback]:
+    """A list of callbacks; a function or one alone is what other libraries take, so that is said."""
+    callbacks = list(given or ()) if isinstance(given, Iterable) or given is None else [given]
+    for callback in callbacks:
+        missing = [name for name in HOOKS if not callable(getattr(callback, name, None))]
+        if isinstance(callback, type) or missing:
+            lacks = "" if isinstance(callback, type) or len(missing) == len(HOOKS) else f", which has no {', '.join(missing)}"
+            possible = "a list of Callback objects; derive your class from rl_training.Callback"
+            raise ConfigError(f"callbacks: given {callback!r}{lacks}; possible: {possible}")
+    return callbacks
 
 
 def named_callbacks(callbacks: Sequence[Callback]) -> list[tuple[str, Callback]]:

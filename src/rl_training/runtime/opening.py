@@ -4,7 +4,7 @@ before any file is made."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict
@@ -27,7 +27,7 @@ from rl_training.options import algorithm_names, load_options_class
 from rl_training.options._datasets import DatasetOptions
 from rl_training.options._evolution import EvolutionOptions
 from rl_training.options._offline import OfflineOptions
-from rl_training.runtime.callbacks import Callback, EarlyStoppingCallback
+from rl_training.runtime.callbacks import Callback, EarlyStoppingCallback, checked_callbacks
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.first_update import warn_of_no_update
 from rl_training.runtime.offline_data import data_places, load_offline_data
@@ -110,16 +110,6 @@ def require_known(given: Mapping[str, Any]) -> None:
     known = SessionOptions.__annotations__
     for name in given.keys() - known.keys():
         raise TypeError(f"training takes no keyword {name!r}{did_you_mean(name, known)}")
-
-
-def checked_callbacks(given: Any) -> list[Callback]:
-    """A list of callbacks; a function or one alone is what other libraries take, so that is said."""
-    callbacks = list(given or ()) if isinstance(given, Iterable) or given is None else [given]
-    for callback in callbacks:
-        if isinstance(callback, type) or not hasattr(callback, "on_train_start"):
-            possible = "a list of Callback objects (rl_training.runtime.callbacks)"
-            raise ConfigError(f"callbacks: given {callback!r}; possible: {possible}")
-    return callbacks
 
 
 def _training_envs(config: TrainConfig, source: EnvSource, spec: EnvSpec) -> TrainingEnvs:

@@ -13,7 +13,7 @@ from rl_training.algorithms.base import Algorithm
 from rl_training.envs.pool import Evaluator
 from rl_training.envs.source import EnvSource
 from rl_training.envs.vector import all_finite
-from rl_training.errors import CheckpointError, MisfitError
+from rl_training.errors import CheckpointError, ConfigError, MisfitError
 from rl_training.experiment.checkpoint import load_checkpoint, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import resolve_checkpoint
@@ -85,6 +85,8 @@ class Policy:
 
     def evaluate(self, *, num_episodes: int | None = None, env: Any = None) -> dict[str, Any]:
         """Mean and spread of the returns of the deterministic policy."""
+        if num_episodes is not None and num_episodes < 1:
+            raise ConfigError(f"num_episodes: given {num_episodes}; possible: at least 1")
         evaluator = PolicyEvaluator(
             Evaluator(self.environments(env), self.spec), self.spec, seed=self.config.seed, device=self.device
         )
