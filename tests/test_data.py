@@ -249,3 +249,32 @@ def test_without_the_compiled_passes_batches_are_the_same(monkeypatch):
     here = drawn()
     monkeypatch.setattr(native, "library", lambda: None)
     assert torch.equal(drawn(), here)
+
+
+def test_a_copied_buffer_takes_in_what_is_added_to_it() -> None:
+    def rows(value: float) -> dict[str, np.ndarray]:
+        wide = {
+            name: np.full((1, width), value, dtype=np.float32)
+            for name, width in {"obs": 2, "actions": 1, "next_obs": 2}.items()
+        }
+        return wide | {name: np.full(1, value, dtype=np.float32) for name in ("rewards", "dones", "cuts")}
+
+    buffer = ReplayBuffer(4, obs_dim=2, action_dim=1, seed=0)
+    buffer.add(rows(1.0))
+    copied = copy.deepcopy(buffer)
+    copied.add(rows(2.0))
+    assert copied.transitions["rewards"].tolist() == [1.0, 2.0]
+    assert buffer.transitions["rewards"].tolist() == [1.0]
+
+
+def test_a_buffers_generator_may_be_replaced() -> None:
+    def drawn(buffer: ReplayBuffer) -> list[float]:
+        return buffer.sample(8)["rewards"].tolist()
+
+    buffers = [ReplayBuffer(16, obs_dim=1, action_dim=1, seed=seed) for seed in (0, 5)]
+    for buffer in buffers:
+        wide = {name: np.zeros((16, 1), dtype=np.float32) for name in ("obs", "actions", "next_obs")}
+        buffer.add(wide | {name: np.arange(16, dtype=np.float32) for name in ("rewards", "dones", "cuts")})
+    first = drawn(buffers[0])
+    buffers[0].rng = np.random.default_rng(5)
+    assert drawn(buffers[0]) == drawn(buffers[1]) != first

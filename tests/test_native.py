@@ -601,3 +601,57 @@ def test_without_a_compiler_the_package_is_built_without_the_passes(tmp_path, ca
     assert wheel.endswith("-py3-none-any.whl")
     assert not list(root.rglob("*.so"))
     assert "left out" in capsys.readouterr().err
+
+
+@needs_passes
+def test_adam_follows_parameters_whose_memory_moves() -> None:
+    parameter, gradient = torch.ones(1000), torch.ones(1000)
+    adam = Adam([parameter], learning_rate=0.1)
+    adam.step([gradient])
+    parameter.share_memory_()
+    adam.step([gradient])
+    torch.testing.assert_close(parameter, torch.full((1000,), 0.8))
+
+
+@needs_passes
+def test_members_are_counted_before_c_reads_them(kind: str) -> None:
+    net = _network((3, 8, 2), members=3)
+    x = torch.randn(5, 3)
+    whole = net.infer(x)
+    for members in (
+        torch.tensor([2, 1], dtype=torch.int32),
+        torch.tensor([False, True, True]),
+        torch.tensor([2, 0, 1, 0])[::2],
+        torch.tensor([], dtype=torch.int64),
+    ):
+        torch.testing.assert_close(
+            net.infer(x, members=members), whole[members.long() if members.dtype != torch.bool else members]
+        )
+    for wrong in ([-1], [3], [[0], [1]]):
+        with pytest.raises(IndexError, match="of 3 for inputs"):
+            net.infer(x, members=torch.tensor(wrong))
+    with pytest.raises(IndexError, match="of 3 for inputs"):
+        net.infer(torch.randn(3, 5, 3), members=torch.tensor([0, 1]))
+
+
+@needs_passes
+def test_members_are_fitted_to_rows_of_their_own(kind: str) -> None:
+    net = _network((3, 8, 2), members=3)
+    x, target = torch.randn(3, 5, 3), torch.randn(5, 2)
+    native_net = net.native_net("net")
+    assert native_net is not None
+    found = native_net.regress(x, target)
+    torch.testing.assert_close(found, net.infer(x))
+    loss = (net(x) - target).square().sum(dim=-1).mean(dim=-1).sum()
+    (expected,) = torch.autograd.grad(loss, [net.flat])
+    torch.testing.assert_close(net.gradient, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_simulator_is_copied_with_memory_of_its_own() -> None:
+    model = MLPMOPOEnsembleModel(3, 1, (8,), num_ensembles=2)
+    simulator = model.simulator()
+    again = copy.deepcopy(simulator)
+    obs, actions = torch.randn(4, 3), torch.randn(4, 1)
+    for found, expected in zip(again.particles(obs, actions, None), simulator.particles(obs, actions, None), strict=True):
+        assert torch.equal(found, expected)
+    assert (again.native is None) == (simulator.native is None)

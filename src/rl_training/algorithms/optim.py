@@ -74,7 +74,8 @@ class Adam:
 
     def _fit(self, gradients: Sequence[Tensor | None]) -> bool:
         """Whether C can read these gradients; most of the time they are those of the step before, and were looked at then."""
-        if len(gradients) == len(self._fitting) and all(map(operator.is_, gradients, self._fitting)):
+        known = len(gradients) == len(self._fitting) and all(map(operator.is_, gradients, self._fitting))
+        if known and all(map(AdamStep.stands, self._native_steps)):
             return True
         moving = self._moving(gradients)
         fit = all(steps_serve(slot.gradient) and _fits(slot.gradient, slot.parameter) for slot in moving)

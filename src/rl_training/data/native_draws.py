@@ -19,7 +19,7 @@ class NativeDraws:
     def __init__(self, rng: np.random.Generator) -> None:
         passes, generator = native.library(), rng.bit_generator.ctypes
         assert passes is not None
-        self._draw, self._rng = passes.draw_rows, rng  # as long as it is here, its state is where it was
+        self._draw, self.rng = passes.draw_rows, rng  # as long as it is here, its state is where it was
         self._next = ctypes.cast(generator.next_uint32, ctypes.c_void_p).value
         self._state = generator.state_address
 

@@ -56,7 +56,7 @@ class PackedRows(ABC):
     def draw(self, batch_size: int) -> Tensor:
         """The rows of the next batch: uniform over all that are there."""
         if 0 < len(self) <= MOST_ROWS and native.library() is not None:
-            if self._native_draws is None:
+            if self._native_draws is None or self._native_draws.rng is not self.rng:
                 self._native_draws = NativeDraws(self.rng)
             return self._native_draws(self._rows, len(self), batch_size)
         return self.gather(self.rng.integers(len(self), size=batch_size))
@@ -77,7 +77,11 @@ class PackedRows(ABC):
         self.rng.bit_generator.state = state["rng"]
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_native_draws": None}  # a copy has a generator of its own
+        return {**self.__dict__, "_native_draws": None, "_view": None}  # a copy has a generator and memory of its own
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._view = self._rows.numpy()
 
     def _write(self, position: int, transitions: Mapping[str, np.ndarray], start: int, end: int) -> None:
         """Rows `start` to `end` of `transitions`, each column (n, ...), from row `position` of the matrix on."""

@@ -14,6 +14,8 @@ class NativeActorCritic:
     def __init__(self, actor: NativeNet, critics: NativeNet) -> None:
         passes = native.library()
         assert passes is not None
+        assert critics.layout.sizes[0] == actor.layout.sizes[0] + actor.layout.sizes[-1]
+        assert critics.layout.sizes[-1] == 1
         self._passes, self.actor, self.critics = passes, actor, critics
         self._sizes: dict[tuple[int, int], int] = {}
 

@@ -44,7 +44,8 @@ class NativeDynamics:
             raise ValueError(f"luck of shape {tuple(luck.shape)} for particles of {self.obs_dim} dimensions")
         luck = None if luck is None else luck.contiguous()
         next_obs, rewards = floats(count, rows, self.obs_dim), floats(count, rows)
-        memory, threads = self._memory(rows * asked, inputs=self._net.members), passes_threads()
+        threads = passes_threads()
+        memory = self._memory(rows * asked, threads, inputs=self._net.members)
         self._passes.imagine_particles(
             self._at, obs.data_ptr(), obs_apart, actions.data_ptr(), actions_apart, None if luck is None else luck.data_ptr(),
             count, rows, next_obs.data_ptr(), rewards.data_ptr(), memory.data_ptr(), threads,
@@ -61,7 +62,8 @@ class NativeDynamics:
         if chosen.shape != (rows,):
             raise ValueError(f"members of shape {tuple(chosen.shape)} for {rows} rows")
         next_obs, numbers = floats(rows, self.obs_dim), [floats(rows) for _ in range(3)]
-        memory, threads = self._memory(rows, inputs=1), passes_threads()
+        threads = passes_threads()
+        memory = self._memory(rows, threads, inputs=1)
         self._passes.imagine_rows(
             self._at, obs.data_ptr(), actions.data_ptr(), chosen.data_ptr(), noise.data_ptr(), rows, next_obs.data_ptr(),
             *(column.data_ptr() for column in numbers), memory.data_ptr(), threads,
@@ -69,11 +71,11 @@ class NativeDynamics:
         rewards, disagreement, max_std = numbers
         return next_obs, rewards, disagreement, max_std
 
-    def _memory(self, rows: int, *, inputs: int) -> Tensor:
+    def _memory(self, rows: int, threads: int, *, inputs: int) -> Tensor:
         """Room for inputs, of all members or of so many, and outputs of so many rows, and for the pass between them."""
         sizes = self._net.layout.sizes
         held = rows * (inputs * sizes[0] + self._net.members * sizes[-1])
-        return floats(held + self._net.scratch(rows, passes_threads()))
+        return floats(held + self._net.scratch(rows, threads))
 
 
 def _rows_of(tensor: Tensor, shape: tuple[int, int, int]) -> tuple[Tensor, int]:

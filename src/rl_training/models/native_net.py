@@ -39,7 +39,7 @@ def passes_threads() -> int:
 def passes_on(threads: int) -> Iterator[None]:
     """Give passes so many threads. Torch should have one then: others of its own wait busily on the same cores for
     milliseconds after every operation that they shared."""
-    before, _threads.passes = _threads.passes, threads
+    before, _threads.passes = _threads.passes, max(1, threads)
     try:
         yield
     finally:
@@ -95,11 +95,11 @@ class NativeNet:
 
     def infer(self, x: Tensor, members: Tensor | None = None) -> Tensor:
         """The outputs alone, (members, rows, out); here as below there is no axis of members if there is but one network."""
-        return self._forward(x.contiguous(), members, keeps=False)[0]
+        return self._forward(x.contiguous(), self._chosen(members, x), keeps=False)[0]
 
     def run(self, x: Tensor, members: Tensor | None = None) -> tuple[Tensor, NativeTape]:
         """The outputs and the tape for the passes back."""
-        x = x.contiguous()
+        x, members = x.contiguous(), self._chosen(members, x)
         outputs, kept = self._forward(x, members, keeps=True)
         assert kept is not None
         return outputs, NativeTape(x, kept, members)
@@ -116,6 +116,10 @@ class NativeNet:
 
     def regress(self, x: Tensor, target: Tensor) -> Tensor:
         """Forwards and, from each member's mean squared distance to `target` (rows, out), backwards; gives the outputs."""
+        if x.dim() == 3:  # rows of each member's own
+            outputs, known = self.run(x)
+            self.backward(known, (outputs - target) * (2.0 / x.shape[-2]))
+            return outputs
         x, rows, threads = x.contiguous(), x.shape[-2], passes_threads()
         target = _floats(target, rows * self.layout.sizes[-1])
         tape, scratch = self._sizes(self.members, rows, threads)
@@ -130,7 +134,11 @@ class NativeNet:
     def fits(self, obs: Tensor, actions: Tensor, target: Tensor) -> bool:
         """Whether `fit_values` can read these: rows of columns, however far apart, and a target for each."""
         width = obs.shape[-1] + actions.shape[-1]
-        if width != self.layout.sizes[0] or self._single or not (is_column(obs) and is_column(actions)):
+        if (
+            (width, 1) != (self.layout.sizes[0], self.layout.sizes[-1])
+            or self._single
+            or not (is_column(obs) and is_column(actions))
+        ):
             return False
         return len(obs) == len(actions) == len(target) and is_column(target, dim=1) and target.is_contiguous()
 
@@ -185,6 +193,18 @@ class NativeNet:
 
     def _empty(self, members: int, rows: int, width: int) -> Tensor:
         return floats(rows, width) if self._single else floats(members, rows, width)
+
+    def _chosen(self, members: Tensor | None, x: Tensor) -> Tensor | None:
+        """Numbers of members as C reads them; it would read whatever lies where there is none."""
+        if members is None:
+            return None
+        if members.dtype == torch.bool:
+            members = members.nonzero().squeeze(1)
+        members = members.to("cpu", torch.int64).contiguous()
+        known = members.dim() == 1 and (not len(members) or 0 <= members.min().item() <= members.max().item() < self.members)
+        if not known or (x.dim() == 3 and len(members) != len(x)):
+            raise IndexError(f"members {members.tolist()} of {self.members} for inputs of shape {tuple(x.shape)}")
+        return members
 
     def _count(self, members: Tensor | None) -> int:
         return self.members if members is None else len(members)

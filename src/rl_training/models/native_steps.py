@@ -76,13 +76,17 @@ def lowest_shares(q_values: Tensor, share: float) -> Tensor:
 class AdamStep:
     """Steps of Adam on parameters, from their gradient, and on both moments; all of one length, and contiguous.
 
-    `count`, of one number, is how many there were. The tensors stay where they are: their addresses are read once.
+    `count`, of one number, is how many there were. Addresses are read once, so ask whether it `stands` before a step.
     """
 
     def __init__(self, parameters: Tensor, gradient: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, count: Tensor) -> None:
         self._tensors = (parameters, gradient, exp_avg, exp_avg_sq, count)  # as long as they are here, their memory is
         self._addresses = tuple(tensor.data_ptr() for tensor in self._tensors)
         self._length, self._adam = parameters.numel(), _library().adam
+
+    def stands(self) -> bool:
+        """Whether the tensors' memory is where it was: `share_memory_`, `set_` and `resize_` move it elsewhere."""
+        return self._addresses == tuple([tensor.data_ptr() for tensor in self._tensors])
 
     def __call__(self, settings: tuple[float, ...]) -> None:
         self._adam(*self._addresses, self._length, *settings, passes_threads())

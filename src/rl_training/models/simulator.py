@@ -81,14 +81,25 @@ class Simulator(Members):
             self.upper, self.lower = (bound[members] + shift for bound in model.logvar_bounds())
         last = layers[-1]
         layers[-1] = Layer(last.weight * stretch, last.bias * stretch + lift, None, None)
-        self.native: NativeDynamics | None = None
-        if passes_serve(model.layout, layers[0].weight):
-            bounds = None if self.deterministic else (self.upper, self.lower)
-            net = NativeNet(model.layout, layers)
-            self.native = NativeDynamics(net, obs_dim=model.obs_dim, input_mean=self.input_mean, bounds=bounds)
+        self.layout, self.layers = model.layout, layers
+        self.native = self._in_c()
         self.hidden = layers[:-1]
         # transposed: BLAS is slow at products with few columns
         self.weight, self.bias = (part.mT.contiguous() for part in layers[-1][:2])
+
+    def _in_c(self) -> NativeDynamics | None:
+        if not passes_serve(self.layout, self.layers[0].weight):
+            return None
+        bounds = None if self.deterministic else (self.upper, self.lower)
+        net = NativeNet(self.layout, self.layers)
+        return NativeDynamics(net, obs_dim=self.obs_dim, input_mean=self.input_mean, bounds=bounds)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "native": None}  # a copy reads addresses of its own
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self.native = self._in_c()
 
     def __call__(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Also for obs and actions of shape (rows, ·), for all members."""

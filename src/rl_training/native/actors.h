@@ -45,22 +45,31 @@ EXPORT void choose(const Network *actor, const float *obs, const float *noise, d
 /* What the two below keep of `rows` rows. */
 typedef struct {
     float *obs, *actions, *x, *values, *d_values, *d_actions, *actor_tape, *critic_tape, *memory;
-    int64_t size;
 } Desk;
 
-static Desk desk_of(const Network *actor, const Network *critics, int64_t rows, int64_t threads, float *at) {
-    int64_t in = actor->sizes[0], actions = rows * actor->sizes[actor->layers];
+enum { DESK_PARTS = 9 };
+
+static int64_t desk_parts(const Network *actor, const Network *critics, int64_t rows, int64_t threads, int64_t *sizes) {
+    int64_t in = actor->sizes[0], actions = rows * actor->sizes[actor->layers], all = 0;
     int64_t inner = most(scratch_size(actor, 1, rows, threads), scratch_size(critics, critics->members, rows, threads));
-    int64_t sizes[] = {rows * in, actions, rows * critics->sizes[0], rows * critics->members, rows, actions,
-                       tape_size(actor, 1, rows), tape_size(critics, 1, rows), inner};
-    float *parts[9], *next = at;
-    for (int i = 0; i < 9; i++) parts[i] = next, next += rounded(sizes[i], 16);
-    return (Desk){parts[0], parts[1], parts[2], parts[3], parts[4], parts[5], parts[6], parts[7], parts[8], next - at};
+    int64_t each[DESK_PARTS] = {rows * in, actions, rows * critics->sizes[0], rows * critics->members, rows, actions,
+                                tape_size(actor, 1, rows), tape_size(critics, 1, rows), inner};
+    for (int i = 0; i < DESK_PARTS; i++) all += sizes[i] = rounded(each[i], 16);
+    return all;
+}
+
+static Desk desk_of(const Network *actor, const Network *critics, int64_t rows, int64_t threads, float *at) {
+    int64_t sizes[DESK_PARTS];
+    float *parts[DESK_PARTS];
+    desk_parts(actor, critics, rows, threads, sizes);
+    for (int i = 0; i < DESK_PARTS; i++) parts[i] = at, at += sizes[i];
+    return (Desk){parts[0], parts[1], parts[2], parts[3], parts[4], parts[5], parts[6], parts[7], parts[8]};
 }
 
 /* Floats of memory that they want. */
 EXPORT int64_t desk_size(const Network *actor, const Network *critics, int64_t rows, int64_t threads) {
-    return desk_of(actor, critics, rows, threads, NULL).size;
+    int64_t sizes[DESK_PARTS];
+    return desk_parts(actor, critics, rows, threads, sizes);
 }
 
 /* The actor's actions, blurred where there is noise, beside the observations in `d->x`. */

@@ -239,6 +239,7 @@ static void inputs_part(const void *about, int64_t part, int thread) {
     const Network *net = p->net;
     int64_t from = part * p->block, end = least(from + p->block, p->rows), last = net->sizes[net->layers];
     int64_t wanted = net->sizes[0] - p->start, picked[PICKED];
+    if (!wanted) return;
     float *here = p->scratch + thread * p->scratch_apart, *there = here + p->scratch_apart / 2;
     memset(p->d_inputs + (p->summed ? from * wanted : 0), 0, p->summed ? 4 * (end - from) * wanted : 0);
     for (int64_t member = 0; member < p->members; member++) {
