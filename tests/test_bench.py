@@ -304,7 +304,8 @@ def test_seconds_are_steps_over_speed_summed_and_updates_count_where_no_steps_ar
     def line(step: int, updates: int, speed: float, update_speed: float) -> tuple[int, dict[str, Any]]:
         return step, {"updates": updates, "time/steps_per_second": speed, "time/updates_per_second": update_speed}
 
-    assert elapsed_seconds([line(100, 0, 50.0, 0.0), line(300, 10, 100.0, 5.0), line(300, 20, 0.0, 5.0)]) == [2.0, 4.0, 6.0]
+    history = [line(100, 0, 50.0, 0.0), line(300, 10, 100.0, 5.0), line(300, 20, 0.0, 5.0), line(300, 40, 0.0, 5.0)]
+    assert elapsed_seconds(history) == [2.0, 4.0, 6.0, 10.0]
 
 
 def test_of_two_evaluations_at_one_step_the_later_counts():
@@ -353,6 +354,14 @@ def test_results_are_the_statistics_of_the_seeds(results: dict[str, Any]):
     assert a["seconds"] == 60
     # of 12 pairs a wins 11 and ties one
     assert results["comparisons"][0]["probability"] == pytest.approx(11.5 / 12, abs=1e-3)
+
+
+def test_the_time_of_an_entry_is_that_of_its_middle_run(tmp_path: Path):
+    path = suite_file(tmp_path, tiny(), seeds=(1, 2, 3))
+    curves = [([100], [1.0], [seconds]) for seconds in (30.0, 40.0, 500.0)]  # one waited for something
+    runs = [(job, made_up(job, [1.0], curve)) for job, curve in zip(jobs_of(path), curves, strict=True)]
+    (entry,) = build_results(load_suite(path), runs, command="", date="")["entries"]
+    assert entry["seconds"] == 40
 
 
 def test_markdown_says_what_the_results_say(results: dict[str, Any]):

@@ -374,6 +374,18 @@ def test_an_environment_that_broke_can_be_brought_back_and_sent_into_its_next_ep
     assert pool.step(np.array([1, 2])).next_obs.tolist() == [[1, 1], [2, 2]]
 
 
+def test_an_environment_may_pass_over_episodes_and_the_others_stay_in_theirs(open_pool):
+    pool, plain = (open_pool(lambda: toy_envs.Drift(length=5), num_envs=2, seed=4) for _ in range(2))
+    for _ in range(3):
+        pool.step(np.array([1, 1]))
+    pool.begin_next(np.array([0]), passing=2)
+    assert pool.state_dict()["episodes"].tolist() == [3, 0]
+    assert pool.state_dict()["lengths"].tolist() == [0, 3]
+    for _ in range(15):
+        plain.step(np.array([1, 1]))
+    assert pool.obs[0].tolist() == plain.obs[0].tolist()  # where its fourth episode begins
+
+
 def test_an_action_that_is_not_finite_is_the_policys_fault(open_pool):
     pool = open_pool("Pendulum-v1", num_envs=2)
     with pytest.raises(

@@ -8,6 +8,7 @@ from offline_helpers import PENDULUM, arrays, recorded
 from rl_training.data.mixed_source import MixedSource, interleave
 from rl_training.data.offline_dataset import OfflineDataset
 from rl_training.data.recorded_data import RecordedData
+from rl_training.data.reference_scores import SCORES, normalized_score
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.errors import CheckpointError, DatasetError
 from rl_training.types import EnvSpec
@@ -104,6 +105,9 @@ def test_a_source_without_a_share_is_not_asked():
     mixed = MixedSource([(fresh(9, 1.0), 1.0), (ReplayBuffer(10, obs_dim=3, action_dim=1, seed=0), 0.0)])
     assert mixed.sample(7)["rewards"].tolist() == [1.0] * 7
     assert mixed.counts(7) == [7, 0]
+    mixed = MixedSource([(ReplayBuffer(10, obs_dim=3, action_dim=1, seed=0), 0.0), (fresh(9, 1.0), 1.0)])
+    assert mixed.sample(7)["rewards"].tolist() == [1.0] * 7
+    assert mixed.counts(7) == [0, 7]
 
 
 def test_rows_stay_together_in_a_mix():
@@ -131,6 +135,13 @@ def test_actions_come_in_the_learners_range():
 
 def test_rewards_are_scaled_and_then_shifted():
     assert recorded().columns(PENDULUM, reward_scale=0.5, reward_shift=3.0)["rewards"].tolist() == [3, 2.5, 2, 1.5, 1, 0.5]
+
+
+def test_scores_are_0_for_a_random_policy_100_for_a_good_one_and_straight_between():
+    assert normalized_score(22.0, SCORES["CartPole-v1"]) == 0.0
+    assert normalized_score(261.0, SCORES["CartPole-v1"]) == 50.0
+    assert normalized_score(-146.0, SCORES["Pendulum-v1"]) == 100.0
+    assert normalized_score(-1727.0, SCORES["Pendulum-v1"]) == pytest.approx(-50.0)  # worse than random
 
 
 def test_a_time_limit_is_a_cut_but_not_an_end():

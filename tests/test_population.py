@@ -170,6 +170,14 @@ def test_action_noise_has_the_standard_deviation_that_was_asked_for():
     assert np.array_equal(drawn[:, 0::2], drawn[:, 1::2])  # both signs of a pair
 
 
+def test_both_signs_of_a_pair_meet_the_same_noise_in_each_of_their_episodes_and_episodes_differ():
+    model, _, spec = opened("Pendulum-v1", num_envs=8)
+    noise = population._ActionNoise(generation_of(model, action_noise=0.2, episodes=3), range(2), spec)
+    drawn = noise.added(np.zeros((12, 1), dtype=np.float32), np.arange(12), np.zeros(12, dtype=np.int64)).reshape(2, 2, 3)
+    assert np.array_equal(drawn[:, 0], drawn[:, 1])  # directions, signs, episodes
+    assert len(np.unique(drawn)) == 6
+
+
 def test_the_moments_are_those_of_what_the_policies_saw():
     seen = []
     model, envs, spec = opened(num_envs=4)

@@ -225,7 +225,8 @@ def test_the_learner_goes_on_from_its_state_bit_for_bit():
 
 def test_a_scheduled_learning_rate_moves_the_optimiser():
     learner = PPO(MLPActorCritic(4, 2, (8,)), learning_rate=1e-2)
-    learner.schedule("learning_rate", 5e-3)
+    for _ in range(2):  # a value to be at, not a step to take
+        learner.schedule("learning_rate", 5e-3)
     learner.schedule("clip_coef", 0.1)
     assert learner.optimizer.learning_rate == pytest.approx(5e-3)
     assert learner.clip_coef == 0.1
