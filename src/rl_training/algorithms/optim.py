@@ -40,6 +40,7 @@ class Adam:
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
+        self._owners = list(parameters)
         self.parameters = [p.data for p in parameters]
         self.base_learning_rate = self.learning_rate = learning_rate  # schedules move the second
         self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
@@ -85,7 +86,11 @@ class Adam:
         return fit
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_fitting": (), "_native_steps": []}  # a copy reads addresses of its own
+        return {**self.__dict__, "parameters": [], "_fitting": (), "_native_steps": []}  # a copy reads memory of its own
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.parameters = [p.data for p in self._owners]  # of the networks that were copied along with it
 
     def _fused_step(self, moving: Sequence[_Slot]) -> None:
         parameters, gradients, exp_avgs, exp_avg_sqs, counts = map(list, zip(*moving, strict=True))
