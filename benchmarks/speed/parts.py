@@ -16,8 +16,6 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import torch
 from about import HERE, circumstances, computing
 from ours import config_of, trained
 from rows import ROWS
@@ -41,7 +39,7 @@ from rl_training.runtime.session import Session
 from rl_training.types import Collected
 
 PASSES, CALLS = "passes in C", "calling them"
-PRODUCTS = "matrix products"
+POLICIES = "policies in C"
 RECORDS = "log and checkpoints"
 LOSSES, OPTIMISER = "losses, targets, drawn actions", "Adam and averages"
 
@@ -67,9 +65,8 @@ OFF_POLICY = [
 ]
 EVOLUTION = [
     *SHARED,
-    *(Timed(torch, name, PRODUCTS, whole=True) for name in ("addmm", "mm", "mv", "bmm", "baddbmm")),
-    *(Timed(np, name, PRODUCTS, whole=True) for name in ("dot", "matmul")),
-    Timed(_Share, "_act", "acting but for products"),
+    Timed(native.library(), "act_as_many", POLICIES, whole=True),
+    Timed(_Share, "_act", "acting around them"),
     *(Timed(BatchedEnvs, name, "environment", whole=True) for name in ("step", "step_some", "reset")),
     Timed(PopulationEvaluator, "_evaluate", "loop of episodes"),
     Timed(_Share, "__init__", "perturbing policies"),
