@@ -229,8 +229,10 @@ def scaling_table(curves: list[Record]) -> tuple[str, str]:
             faster.append(f"{curve['title']} with {curve['axis']} ({max(powers):.2f}, where {expected} is expected)")
     said = ""
     if faster:
-        said = f"Growing faster than that by more than a twentieth: {'; '.join(faster)}. None does more work for it: with each size "
-        said += "more memory is gone through, up to what the caches hold and beyond."
+        said = (
+            f"Growing faster than that by more than a twentieth: {'; '.join(faster)}. "
+            "None does more work for it: with each size more memory is gone through, up to what the caches hold and beyond."
+        )
     head = ["what", "size", "size: µs", "power at the end", "largest", "expected at most"]
     return table(head, rows), said or "Nothing grows faster than expected by more than a twentieth."
 
