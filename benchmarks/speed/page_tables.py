@@ -231,7 +231,7 @@ def scaling_table(curves: list[Record]) -> tuple[str, str]:
     if faster:
         said = (
             f"Growing faster than that by more than a twentieth: {'; '.join(faster)}. "
-            "None does more work for it: with each size more memory is gone through, up to what the caches hold and beyond."
+            "None does more work for it; that more memory is gone through than caches hold is likely, and was not measured."
         )
     head = ["what", "size", "size: µs", "power at the end", "largest", "expected at most"]
     return table(head, rows), said or "Nothing grows faster than expected by more than a twentieth."
