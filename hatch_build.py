@@ -14,7 +14,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDER = "src/rl_training/native"
+FOLDER, LIBRARY = "src/rl_training/kernels/c", "src/rl_training/kernels/library.py"
 FLAGS = ("-std=gnu11", "-O2", "-funroll-loops", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=fast")
 KINDS = {"avx512": ("-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mfma"), "avx2": ("-mavx2", "-mfma")}
 SYSTEM = ("Linux", "x86_64")
@@ -32,7 +32,7 @@ class PassesBuildHook(BuildHookInterface):
 
     def _digest(self) -> str:
         """As the package will work it out when it loads what is compiled here."""
-        spec = importlib.util.spec_from_file_location("native", Path(self.root) / FOLDER / "__init__.py")
+        spec = importlib.util.spec_from_file_location("library", Path(self.root) / LIBRARY)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)

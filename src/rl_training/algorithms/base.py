@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any, ClassVar, TypeAlias
 
 import torch
@@ -31,7 +30,6 @@ class Algorithm(ABC):
     saved: ClassVar[tuple[str, ...]] = ()
     learning_rate: float
     dtype: torch.dtype = torch.float32  # of the parameters; what is handed in is made so
-    measures: bool = True  # whether losses' values are wanted as well, of those whose gradients do not need them
 
     @abstractmethod
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
@@ -110,12 +108,6 @@ class OnPolicyAlgorithm(Algorithm):
     def normalize(self, obs: Tensor) -> Tensor:
         return obs if self.observation_normalizer is None else self.observation_normalizer(obs)
 
-    @contextmanager
-    def unchanging_batches(self) -> Iterator[None]:
-        """Within, the caller writes into no batch that it hands to `update`: what was worked out of one may be kept for the
-        next time that it comes."""
-        yield
-
     def scale_rewards(self, rewards: Tensor, cuts: Tensor) -> Tensor:
         """Rewards (time, environments) as the learner wants them."""
         return rewards if self.reward_normalizer is None else self.reward_normalizer(rewards, cuts)
@@ -133,8 +125,3 @@ def _networks(owner: object) -> Iterator[nn.Module]:
             yield value
         elif hasattr(value, "state_dict") and hasattr(value, "__dict__"):
             yield from _networks(value)
-
-
-def detached(metrics: Metrics) -> Metrics:
-    """Metrics leave the graph but stay tensors: reading them as floats would make a GPU wait every update."""
-    return {name: value.detach() if value.requires_grad else value for name, value in metrics.items()}

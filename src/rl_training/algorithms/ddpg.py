@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
-from rl_training.algorithms.base import detached
 from rl_training.algorithms.deterministic import DeterministicActorAlgorithm, actor_loss
 from rl_training.algorithms.entry import flat_columns, plain
 from rl_training.algorithms.sac import critic_loss
@@ -47,12 +47,13 @@ class DDPG(DeterministicActorAlgorithm):
             actor_learning_rate=actor_learning_rate,
         )
 
+    @torch.no_grad()
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (DDPG needs no clock)
         batch = plain(batch, self.dtype)
         critic = self.update_critics(batch)
         actor = self.update_actor(batch)
         self.move_targets()
-        return UpdateResult(detached(critic | actor))
+        return UpdateResult(critic | actor)
 
 
 DDPGAlgorithm = DDPG

@@ -4,37 +4,44 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm
-from rl_training.algorithms.entry import of_any_obs, type_of, values_by
-from rl_training.algorithms.lean_losses import bellman_targets, mean
+from rl_training.algorithms.entry import actor_of, exported, of_any_obs, q_function, type_of
 from rl_training.algorithms.optim import Adam, polyak_update
-from rl_training.algorithms.sac import critic_loss, fill_critic_gradient
-from rl_training.models.deterministic import DeterministicActorCritic, blurred
+from rl_training.algorithms.sac import critic_loss, td_targets
+from rl_training.kernels.differentiable import loss
+from rl_training.models.deterministic import DeterministicActorCritic
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics
 
+FIRST = torch.tensor([0])  # of the critics: the one that the actor climbs
 
+
+@loss("actor_loss", wrt=("q_values",))
 def actor_loss(q_values: Tensor) -> Metrics:
     """Minus the mean value of the actor's actions."""
-    return {"actor_loss": -mean(q_values)}
+    return {"actor_loss": -q_values.mean()}
 
 
-def actor_loss_gradient(rows: int) -> float:
-    """d actor_loss / d q_values, which is the same for each of so many."""
-    return -1.0 / rows
+@actor_loss.gradient
+def _(q_values: Tensor) -> dict[str, Tensor]:
+    return {"q_values": torch.full_like(q_values, -1.0 / q_values.numel())}
+
+
+def smoothed(actions: Tensor, *, std: float, clip: float = math.inf) -> Tensor:
+    """Actions with Gaussian noise that is cut off at `clip`, brought back into [-1, 1]."""
+    return torch.randn_like(actions).mul_(std).clamp_(-clip, clip).add_(actions).clamp_(-1.0, 1.0)
 
 
 class DeterministicActorAlgorithm(Algorithm):
     """The pieces of an update; what the target is, and which pieces move when, is each algorithm's own.
 
     `model` is a `DeterministicActorCritic`, or any module with submodules `actor` (observations to actions in
-    [-1, 1]) and `critics`, and `q_values(obs, actions)` of shape (critics, batch) or one of (batch,) for each critic; the
-    latter is differentiated by autograd.
+    [-1, 1]) and `critics`, and `q_values(obs, actions)` of shape (critics, batch) or one of (batch,) for each critic.
     """
 
     def __init__(
@@ -47,11 +54,12 @@ class DeterministicActorAlgorithm(Algorithm):
         exploration_noise: float,
         actor_learning_rate: float | None,
     ) -> None:
-        self.model = cast("Any", model)
-        self.explicit = isinstance(model, DeterministicActorCritic)
+        self.model: Any = model
         self.learning_rate, self.gamma, self.tau, self.exploration_noise = learning_rate, gamma, tau, exploration_noise
         # unlike SAC's, the next action of the target is the target actor's, so the copy is of both
-        self.target = copy.deepcopy(self.model).requires_grad_(False)
+        self.target: Any = copy.deepcopy(self.model).requires_grad_(False)
+        self.actions, self.q_values = actor_of(model), q_function(model)
+        self.target_actions, self.target_q_values = actor_of(self.target), q_function(self.target)
         self.actor_parameters = list(self.model.actor.parameters())
         self.critic_parameters = list(self.model.critics.parameters())
         self.dtype = type_of(self.actor_parameters)
@@ -60,76 +68,47 @@ class DeterministicActorAlgorithm(Algorithm):
         self.critic_optimizer = Adam(self.critic_parameters, learning_rate=learning_rate)
 
     @of_any_obs
+    @torch.no_grad()
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:  # noqa: ARG002 (there is no other way to act)
-        return self._actions(self.model, obs)
+        actions: Tensor = self.actions(obs)
+        return actions
 
     def policy_network(self, env: EnvSpec) -> PolicyNetwork | None:
-        return self.model.actor.policy_network(env, squash=True) if self.explicit else None
+        return exported(self.model, env)
 
     @of_any_obs
+    @torch.no_grad()
     def explore(self, obs: Tensor) -> Tensor:
         """The actor's actions with Gaussian noise, brought back into [-1, 1]."""
-        return self._blurred_actions(self.model, obs, std=self.exploration_noise)
-
-    @property
-    def target_blur(self) -> dict[str, float]:
-        """`std` and `clip` of the noise on what the target assumes will be done next; without them there is none."""
-        return {}
+        return smoothed(self.actions(obs), std=self.exploration_noise)
 
     def next_actions(self, next_obs: Tensor) -> Tensor:
-        """What the target assumes will be done next: what the target actor would do, blurred or not."""
-        if blur := self.target_blur:
-            return self._blurred_actions(self.target, next_obs, **blur)
-        return self._actions(self.target, next_obs)
+        """What the target assumes will be done next: what the target actor would do."""
+        actions: Tensor = self.target_actions(next_obs)
+        return actions
 
     def targets(self, batch: Batch) -> Tensor:
         """r + γ (1 − done) min Q̄(s′, a′); with one critic the minimum is that critic."""
         next_obs = batch["next_obs"]
-        if self.explicit:
-            at_once: Tensor | None = self.target.targets(batch, gamma=self.gamma, **self.target_blur)
-            if at_once is not None:
-                return at_once
-            next_q = self.target.own_values(next_obs, **self.target_blur)
-        else:
-            with torch.no_grad():
-                next_q = values_by(self.target, next_obs, self.next_actions(next_obs))
-        return bellman_targets(batch, next_q, gamma=self.gamma)
+        values = self.target_q_values(next_obs, self.next_actions(next_obs)).amin(dim=0)
+        return td_targets(batch, values, self.gamma)
 
     def update_critics(self, batch: Batch) -> Metrics:
         """One step of the critics towards the target."""
-        target = self.targets(batch)
-        if self.explicit:
-            losses = fill_critic_gradient(self.model.critics, batch, target)
-            self.critic_optimizer.step([self.model.critics.gradient])
-        else:
-            losses = critic_loss(values_by(self.model, batch["obs"], batch["actions"]), target)
-            self.critic_optimizer.descend(losses["critic_loss"], self.critic_parameters)
+        targets = self.targets(batch)
+        q_values, pull = self.q_values.vjp(batch["obs"], batch["actions"])
+        losses, d = critic_loss.vjp(q_values, targets)
+        self.critic_optimizer.step(pull(d.q_values))
         return losses
 
     def update_actor(self, batch: Batch) -> Metrics:
         """One step of the actor up the first critic, which stays as it is."""
-        obs = batch["obs"]
-        if self.explicit:
-            losses = actor_loss(self.model.climb(obs, actor_loss_gradient(len(obs))))
-            self.actor_optimizer.step([self.model.actor.gradient])
-        else:
-            losses = actor_loss(values_by(self.model, obs, self.model.actor(obs))[0])
-            self.actor_optimizer.descend(losses["actor_loss"], self.actor_parameters)
+        actions, pull_actor = self.actions.vjp(batch["obs"])
+        q_values, pull_q = self.q_values.vjp(batch["obs"], actions, wrt=1, members=FIRST)
+        losses, d = actor_loss.vjp(q_values)
+        self.actor_optimizer.step(pull_actor(pull_q(d.q_values)))
         return losses
 
     def move_targets(self) -> None:
         """Both target copies follow a little."""
         polyak_update([*self.actor_parameters, *self.critic_parameters], self.target_parameters, self.tau)
-
-    def _blurred_actions(self, networks: Any, obs: Tensor, *, std: float, clip: float = math.inf) -> Tensor:
-        if self.explicit:
-            actions: Tensor = networks.actor.infer_blurred(obs, std=std, clip=clip)  # explicit passes know no autograd
-            return actions
-        with torch.no_grad():
-            actions = networks.actor(obs)
-            return blurred(actions, torch.randn_like(actions), std=std, clip=clip)
-
-    def _actions(self, networks: Any, obs: Tensor) -> Tensor:
-        with torch.no_grad():
-            actions: Tensor = networks.actor.infer(obs) if self.explicit else networks.actor(obs)
-        return actions

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.entry import plain, type_of
+from rl_training.algorithms.entry import plain, predictor, type_of
 from rl_training.algorithms.optim import Adam
+from rl_training.kernels.differentiable import loss
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel, disagreement
 from rl_training.types import Batch, Metrics, State
 
@@ -22,22 +23,19 @@ def gaussian_nll(means: Tensor, logvars: Tensor, targets: Tensor) -> Tensor:
     return ((means - targets).square() * (-logvars).exp() + logvars).mean(dim=(-2, -1))
 
 
-def gaussian_nll_gradient(means: Tensor, logvars: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """d gaussian_nll.sum() / d means and / d logvars."""
-    share = 1.0 / (means.shape[-1] * means.shape[-2])
-    error, precision = means - targets, (-logvars).exp()
-    weighted = error * precision
-    return weighted * (2 * share), (1 - weighted * error) * share
-
-
 def squared_error(means: Tensor, targets: Tensor, scale: Tensor | float = 1.0) -> Tensor:
     """What members without variances are fitted by: the mean over rows and dimensions, in units of `scale`, by member."""
     return ((means - targets) / scale).square().mean(dim=(-2, -1))
 
 
-def squared_error_gradient(means: Tensor, targets: Tensor, scale: Tensor | float = 1.0) -> Tensor:
-    """d squared_error.sum() / d means."""
-    return (means - targets) / scale**2 * (2.0 / (means.shape[-1] * means.shape[-2]))
+@loss("loss", wrt=("means", "logvars"))
+def likelihood_loss(means: Tensor, logvars: Tensor, targets: Tensor) -> Metrics:
+    return {"loss": gaussian_nll(means, logvars, targets).sum()}
+
+
+@loss("loss", wrt=("means",))
+def error_loss(means: Tensor, targets: Tensor, scale: Tensor | float) -> Metrics:
+    return {"loss": squared_error(means, targets, scale).sum()}
 
 
 def dynamics_metrics(batch: Mapping[str, Tensor], loss_name: str) -> Metrics:
@@ -67,17 +65,23 @@ def model_rows(transitions: Batch) -> tuple[Tensor, Tensor]:
     return inputs, torch.cat([transitions["next_obs"] - obs, transitions["rewards"].unsqueeze(-1)], dim=-1)
 
 
+def _obs_and_actions(inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The two halves of what `model_rows` gave."""
+    obs_dim = targets.shape[-1] - 1
+    return inputs[..., :obs_dim], inputs[..., obs_dim:]
+
+
 class DynamicsLearner:
     """An ensemble and its optimiser.
 
     `model` is an `MLPMOPOEnsembleModel`, or any object with `ensemble_parameters()` and `predict_distribution(obs,
-    actions)`; the latter is differentiated by autograd. `decays` are the weight decays of the former's layers.
+    actions)`. `decays` are the weight decays of the former's layers.
     """
 
     def __init__(self, model: MLPMOPOEnsembleModel | Any, *, learning_rate: float, decays: Sequence[float] = ()) -> None:
         self.model: Any = model
-        self.explicit = isinstance(model, MLPMOPOEnsembleModel)
-        self.deterministic = self.explicit and model.deterministic
+        self.predict = predictor(model)
+        self.deterministic = getattr(model, "deterministic", False)
         self.decays = tuple(decays)
         self.parameters: list[Tensor] = list(model.ensemble_parameters())
         self.dtype = type_of(self.parameters)
@@ -87,36 +91,33 @@ class DynamicsLearner:
         """One gradient step on transitions: rows shared by all members, or (members, rows) for rows of their own."""
         batch = plain(batch, self.dtype)
         inputs, targets = model_rows(batch)
-        if self.explicit:
-            means, logvars = self.step(inputs, targets)
-            if targets.dim() == 3:  # members that saw different rows cannot be compared
-                return self.metrics(inputs[0], targets[0], loss_name=loss_name)
-            return self._named(means, logvars, targets, loss_name)
-        means, logvars = self.model.predict_distribution(batch["obs"], batch["actions"])
-        metrics = self._named(means, logvars, targets, loss_name)
-        self.optimizer.descend(metrics[loss_name], self.parameters)
-        return metrics
+        means, logvars = self.step(inputs, targets)
+        if targets.dim() == 3:  # members that saw different rows cannot be compared
+            return self.metrics(inputs[0], targets[0], loss_name=loss_name)
+        return self._named(means, logvars, targets, loss_name)
 
     @torch.no_grad()
     def step(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The same with the explicit backward pass; gives means and log-variances from before the step."""
-        done = self.model.run(inputs)
+        """The same for rows of `model_rows`; gives means and log-variances from before the step."""
+        (means, logvars), pull = self.predict.vjp(*_obs_and_actions(inputs, targets))
         if self.deterministic:
-            d_means, d_logvars = squared_error_gradient(done.means, targets, self.model.target_scale), None
+            _, d = error_loss.vjp(means, targets, self.model.target_scale)
+            gradients = pull(d.means, None)
         else:
-            d_means, d_logvars = gaussian_nll_gradient(done.means, done.logvars, targets)
-        self.model.backward(done, d_means=d_means, d_logvars=d_logvars, decays=self.decays)
-        self.optimizer.step([self.model.gradient])
-        return done.means, done.logvars
+            _, d = likelihood_loss.vjp(means, logvars, targets)
+            gradients = pull(d.means, d.logvars)
+        if hasattr(self.model, "add_regularization"):  # ours; as a part of the loss it would cost a third of an update
+            self.model.add_regularization(*gradients, self.decays)
+        self.optimizer.step(gradients)
+        return means, logvars
 
     @torch.no_grad()
     def metrics(self, inputs: Tensor, targets: Tensor, *, loss_name: str) -> Metrics:
         """How well all members predict these rows."""
-        done = self.model.run(inputs)
-        return self._named(done.means, done.logvars, targets, loss_name)
+        return self._named(*self.predict(*_obs_and_actions(inputs, targets)), targets, loss_name)
 
     def _named(self, means: Tensor, logvars: Tensor, targets: Tensor, loss_name: str) -> Metrics:
-        apart = disagreement(means.detach())
+        apart = disagreement(means)
         batch = {"predicted_means": means, "targets": targets, "ensemble_disagreement": apart}
         extra = {"target_scale": self.model.target_scale} if self.deterministic else {"predicted_logvars": logvars}
         return dynamics_metrics(batch | extra, loss_name)
@@ -124,7 +125,8 @@ class DynamicsLearner:
     @torch.no_grad()
     def holdout_errors(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Mean squared error by member, in units of each target's spread so that all of them count."""
-        return squared_error(self.model.run(inputs).means, targets, self.model.target_scale)
+        means, _ = self.predict(*_obs_and_actions(inputs, targets))
+        return squared_error(means, targets, self.model.target_scale)
 
     def state_dict(self) -> State:
         model = {"model": self.model.state_dict()} if hasattr(self.model, "state_dict") else {}

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.base import Algorithm, detached
+from rl_training.algorithms.base import Algorithm
 from rl_training.algorithms.dynamics import DynamicsLearner, dynamics_metrics
 from rl_training.algorithms.sac import SAC, sac_loss
 from rl_training.errors import NumericsError
@@ -69,7 +69,7 @@ class MOPO(Algorithm):
 
     def update_model(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (MOPO needs no clock)
         """One gradient step of the ensemble; rows may be shared by the members or (members, rows)."""
-        return UpdateResult(detached(self.dynamics.update(batch, loss_name=LOSS)))
+        return UpdateResult(self.dynamics.update(batch, loss_name=LOSS))
 
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:
         """One gradient step of the policy and its critics."""

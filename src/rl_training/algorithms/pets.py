@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.base import Algorithm, EpisodePolicy, detached
+from rl_training.algorithms.base import Algorithm, EpisodePolicy
 from rl_training.algorithms.dynamics import DynamicsLearner, dynamics_metrics
 from rl_training.algorithms.entry import of_any_obs
 from rl_training.algorithms.particles import ParticleReturns, members_of
@@ -63,7 +63,7 @@ class PETS(Algorithm):
 
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (PETS needs no clock)
         """One gradient step of the ensemble; rows may be shared by the members or (members, rows)."""
-        return UpdateResult(detached(self.dynamics.update(batch, loss_name=LOSS)))
+        return UpdateResult(self.dynamics.update(batch, loss_name=LOSS))
 
     @of_any_obs
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:

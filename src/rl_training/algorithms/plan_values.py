@@ -82,7 +82,7 @@ class PlanValues:
     @torch.no_grad()
     def __call__(self, obs: Tensor) -> Tensor:
         """Of observations of any leading shape, by the slow average. Before the first fit all values are 0."""
-        raw = self.target.infer(self._seen(obs.reshape(-1, obs.shape[-1]))).mean(dim=0)
+        raw = self.target(self._seen(obs.reshape(-1, obs.shape[-1]))).mean(dim=0)
         return symexp(raw).clamp(*self._bounds).view(obs.shape[:-1])
 
     @torch.no_grad()
@@ -107,11 +107,11 @@ class PlanValues:
 
     def _update(self, seen: Tensor, rewards: Tensor, reached: Tensor, discounts: Tensor) -> Tensor:
         """One step of V towards the best of the choices; gives the squared error from before."""
-        later = symexp(self.target.infer(reached.flatten(0, 1)).mean(dim=0)).view_as(rewards)
+        later = symexp(self.target(reached.flatten(0, 1)).mean(dim=0)).view_as(rewards)
         best = torch.addcmul(rewards, discounts, later).amax(dim=1).clamp(*self._bounds)
         targets = symlog(best).unsqueeze(-1)
-        outputs = self.model.regress(seen, targets)
-        self.optimizer.step([self.model.gradient])
+        outputs, pull = self.model.vjp(seen)
+        self.optimizer.step([pull.parameters((outputs - targets) * (2.0 / len(targets)))])
         polyak_update([self.model.flat.data], [self.target.flat.data], TAU)
         return (outputs - targets).square().mean()
 

@@ -8,17 +8,18 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.base import detached
 from rl_training.algorithms.entry import column_of, plain
 from rl_training.algorithms.optim import Adam, clip_gradients
-from rl_training.algorithms.ppo import PPO, ppo_loss, ppo_loss_gradients
+from rl_training.algorithms.ppo import PPO, ppo_loss
+from rl_training.kernels.differentiable import BoundMethod, ByAutograd, loss
 from rl_training.models.heads import Categorical, DiagonalGaussian
-from rl_training.models.mlp_ppg import MLPPPGModel
+from rl_training.models.mlp_ppg import AuxiliaryColumns, MLPPPGModel
 from rl_training.types import Batch, Metrics, UpdateResult
 
 ppg_loss = ppo_loss  # the policy phase is PPO; what differs is where the value gradient may go, which the model decides
 
 
+@loss("auxiliary_loss", wrt=("values", "auxiliary_values"))
 def ppg_auxiliary_loss(
     batch: Mapping[str, Tensor], *, aux_value_coef: float = 1.0, behavior_clone_coef: float = 1.0, value_clone_coef: float = 1.0
 ) -> Metrics:
@@ -33,19 +34,6 @@ def ppg_auxiliary_loss(
         "aux_value_loss": aux_value_loss,
         "behavior_clone_loss": behavior_clone_loss,
         "value_clone_loss": value_clone_loss,
-    }
-
-
-def ppg_auxiliary_loss_gradients(
-    batch: Mapping[str, Tensor], *, aux_value_coef: float = 1.0, behavior_clone_coef: float = 1.0, value_clone_coef: float = 1.0
-) -> dict[str, Any]:
-    """The gradients of `ppg_auxiliary_loss` at the policy's outputs and at both values, written down."""
-    returns, rows = batch["returns"], len(batch["returns"])
-    d_kl = torch.full_like(returns, behavior_clone_coef / rows)
-    return {
-        "d_policy": _policy(batch, "policy").kl_gradient(_policy(batch, "teacher"), d_kl),
-        "d_values": (batch["values"] - returns) * (value_clone_coef / rows),
-        "d_auxiliary_values": (batch["auxiliary_values"] - returns) * (aux_value_coef / rows),
     }
 
 
@@ -77,7 +65,7 @@ class PPG(PPO):
     """A PPO with a second phase. `update` is one step of the policy phase, `auxiliary_update` one of the auxiliary phase.
 
     `model` is an `MLPPPGModel`, or any module as PPO takes it that also has `distribution(obs)` and `auxiliary(obs)`
-    (see there); the latter is differentiated by autograd, and it must itself cut the value gradient in `evaluate_actions`.
+    (see there); it must itself cut the value gradient in `evaluate_actions`.
     `ppo_options` are PPO's: `clip_coef`, `ent_coef`, `vf_coef`, `max_grad_norm` and so on.
     """
 
@@ -98,7 +86,8 @@ class PPG(PPO):
         super().__init__(model, learning_rate=learning_rate, adam_eps=adam_eps, **ppo_options)
         self.aux_value_coef, self.value_clone_coef = aux_value_coef, value_clone_coef
         self.behavior_clone_coef = behavior_clone_coef
-        self.explicit = isinstance(model, MLPPPGModel)
+        self.auxiliary = auxiliary_of(model)
+        self.value_optimizer: Adam | None = None
         if isinstance(model, MLPPPGModel):
             # one for each piece of the vector: where E_pi and E_V differ, the momentum of the one must not move the other
             pieces = model.flat.data.tensor_split([model.num_policy_parameters])
@@ -110,25 +99,58 @@ class PPG(PPO):
     def model(self) -> Any:
         return self.policy
 
-    def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:
+    @torch.no_grad()
+    def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (PPG needs no clock)
         """One step of the policy phase. A batch without `advantages` trains the value function alone, one without
         `returns` the policy alone: separate epochs, for which the model must be an `MLPPPGModel`."""
-        if "advantages" in batch:
-            result = super().update(batch, global_step=global_step)
-        else:
-            result = UpdateResult(self._value_step(plain(batch, self.dtype)))
         self.policy_updates += 1
-        return result
+        if "advantages" not in batch:
+            return UpdateResult(self._update_value(plain(batch, self.dtype)))
+        policy_alone = "returns" not in batch
+        if policy_alone:
+            batch = batch | {"returns": self.value(batch["obs"])}  # no error, no gradient
+        losses, gradients = self.losses_and_gradients(batch)
+        if self.value_optimizer is None:
+            self.optimizer.step(gradients)
+            return UpdateResult(losses)
+        (gradient,) = gradients
+        assert gradient is not None
+        d_policy, d_value = gradient.tensor_split([self.policy.num_policy_parameters])
+        self.optimizer.step([d_policy])
+        if policy_alone:
+            del losses["value_loss"]
+        else:
+            self.value_optimizer.step([d_value])
+        return UpdateResult(losses)
 
+    def _update_value(self, batch: Batch) -> Metrics:
+        assert self.value_optimizer is not None
+        values, pull = self.policy.value.vjp(batch["obs"])
+        # PPO's value loss, its clipping included: there is no policy in it
+        columns = dict.fromkeys(("logprobs", "new_logprobs", "advantages", "entropy"), torch.zeros_like(values))
+        losses, d = ppo_loss.vjp(columns | batch | {"new_values": values}, **self.coefficients)
+        gradients = pull(d.new_values)
+        norm = clip_gradients(gradients, self.max_grad_norm)
+        self.value_optimizer.step(gradients)
+        return {"value_loss": losses["value_loss"], "value_gradient_norm": norm}
+
+    @torch.no_grad()
     def auxiliary_update(self, batch: Batch, *, teacher_model: nn.Module | None = None, global_step: int = 0) -> UpdateResult:  # noqa: ARG002
         """One step of the auxiliary phase on `obs, returns`. What to stay close to is `teacher_model`'s policy, or the
         columns of `teacher_columns` where the batch holds them already."""
         batch = plain(batch, self.dtype)
         if teacher_model is not None:
             batch = batch | self.teacher_columns(batch["obs"], teacher_model)
-        losses = self._explicit_auxiliary_step(batch) if self.explicit else self._autograd_auxiliary_step(batch)
+        output, pull = self.auxiliary.vjp(batch["obs"])
+        fresh = dict(zip(_auxiliary_columns(output), (column for column in output if column is not None), strict=True))
+        coefficients = {name: getattr(self, name) for name in ("aux_value_coef", "behavior_clone_coef", "value_clone_coef")}
+        losses, d = ppg_auxiliary_loss.vjp(batch | fresh, wrt=tuple(fresh), **coefficients)
+        d_policy, *d_log_std, d_values, d_auxiliary_values = (getattr(d, name) for name in fresh)
+        gradients = pull(d_policy, d_log_std[0] if d_log_std else None, d_values, d_auxiliary_values)
+        norm = clip_gradients(gradients, self.max_grad_norm)
+        self.auxiliary_optimizer.step(gradients)
         self.auxiliary_updates += 1
-        return UpdateResult(detached(losses))
+        return UpdateResult(losses | {"auxiliary_gradient_norm": norm})
 
     @torch.no_grad()
     def teacher_columns(self, obs: Tensor, teacher_model: Any = None) -> Batch:
@@ -136,62 +158,24 @@ class PPG(PPO):
         teacher = self.policy if teacher_model is None else teacher_model
         return policy_columns(teacher.distribution(obs), prefix="teacher")
 
-    @torch.no_grad()
-    def _explicit_step(self, minibatch: Batch) -> Metrics:
-        policy_alone = "returns" not in minibatch
-        if policy_alone:
-            minibatch = minibatch | {"returns": self.value(minibatch["obs"])}  # no error, no gradient
-        losses = self._fill_gradient(minibatch)
-        d_policy, d_value = self.policy.gradient.tensor_split([self.policy.num_policy_parameters])
-        self.optimizer.step([d_policy])
-        if policy_alone:
-            losses.pop("value_loss", None)
-        else:
-            self.value_optimizer.step([d_value])
-        return losses
 
-    @torch.no_grad()
-    def _value_step(self, batch: Batch) -> Metrics:
-        values, tape = self.policy.run_value(batch["obs"])
-        # PPO's value loss, its clipping included: there is no policy in it
-        columns = dict.fromkeys(("logprobs", "new_logprobs", "advantages", "entropy"), torch.zeros_like(values))
-        columns |= batch | {"new_values": values}
-        losses = ppo_loss(columns, **self._coefficients())
-        gradient = self.policy.backward_value(tape, ppo_loss_gradients(columns, **self._coefficients())["d_values"])
-        norm = clip_gradients([gradient], self.max_grad_norm)
-        self.value_optimizer.step([gradient])
-        return {"value_loss": losses["value_loss"], "value_gradient_norm": norm}
+def _auxiliary_columns(output: AuxiliaryColumns) -> tuple[str, ...]:
+    """The names by which `ppg_auxiliary_loss` knows what is there of them."""
+    policy = ("policy_logits",) if output.log_std is None else ("policy_mean", "policy_log_std")
+    return (*policy, "values", "auxiliary_values")
 
-    def _auxiliary_coefficients(self) -> dict[str, float]:
-        names = ("aux_value_coef", "behavior_clone_coef", "value_clone_coef")
-        return {name: getattr(self, name) for name in names}
 
-    @torch.no_grad()
-    def _explicit_auxiliary_step(self, batch: Batch) -> Metrics:
-        model, lean = self.policy, self.lean
-        done = model.run(batch["obs"]) if lean is None else model.run_lean_auxiliary(lean, batch["obs"])
-        batch = batch | policy_columns(done.distribution, prefix="policy")
-        batch |= {"values": done.values, "auxiliary_values": done.auxiliary_values}
-        losses = ppg_auxiliary_loss(batch, **self._auxiliary_coefficients()) if self.measures else {}
-        gradients = ppg_auxiliary_loss_gradients(batch, **self._auxiliary_coefficients())
-        if lean is None:
-            model.backward_auxiliary(done, **gradients)
-            norm = clip_gradients([model.gradient], self.max_grad_norm)
-        else:
-            model.backward_lean_auxiliary(lean, **gradients)
-            norm = lean.clip_gradient(self.max_grad_norm)
-        self.auxiliary_optimizer.step([self.policy.gradient])
-        return losses | {"auxiliary_gradient_norm": norm}
+def auxiliary_of(model: Any) -> Any:
+    """A model's `auxiliary` as columns, with a pullback to its parameters."""
+    if isinstance(model.auxiliary, BoundMethod):
+        return model.auxiliary
+    return ByAutograd(model, "auxiliary", list(model.parameters()), _auxiliary_by_rows)
 
-    def _autograd_auxiliary_step(self, batch: Batch) -> Metrics:
-        output = self.policy.auxiliary(batch["obs"])
-        batch = batch | policy_columns(output.distribution, prefix="policy")
-        rows = len(batch["obs"])
-        for name in ("values", "auxiliary_values"):
-            batch[name] = column_of(getattr(output, name), rows, name=name)
-        losses = ppg_auxiliary_loss(batch, **self._auxiliary_coefficients())
-        norm = self.auxiliary_optimizer.descend(losses["auxiliary_loss"], self.parameters, max_grad_norm=self.max_grad_norm)
-        return losses | {"auxiliary_gradient_norm": norm}
+
+def _auxiliary_by_rows(given: Any, obs: Tensor) -> AuxiliaryColumns:
+    policy, *log_std = policy_columns(given.distribution, prefix="policy").values()
+    values = (column_of(getattr(given, name), len(obs), name=name) for name in ("values", "auxiliary_values"))
+    return AuxiliaryColumns(policy, log_std[0] if log_std else None, *values)
 
 
 PPGAlgorithm = PPG

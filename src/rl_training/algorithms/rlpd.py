@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.base import detached
 from rl_training.algorithms.entry import plain
 from rl_training.algorithms.sac import SAC, twin_losses
 from rl_training.models.mlp_sac import MLPSACModel, SACSample
@@ -48,18 +48,18 @@ class RLPD(SAC):
             **settings,
         )
 
+    @torch.no_grad()
     def update_round(self, batch: Batch, num_updates: int) -> UpdateResult:
         """The batch in `num_updates` slices, one critic update each; the actor and the temperature learn on the last."""
         batch, rows = plain(batch, self.dtype), len(batch["rewards"]) // num_updates
-        sample = self.sample(batch["next_obs"])  # of all slices at once: the actor stays as it is until the round's end
+        sample = self.sample_actions(batch["next_obs"])  # of all slices at once: the actor stays as it is until the round's end
         columns_of_all = (*batch.values(), sample.actions, sample.logprobs)
         pieces = zip(*(torch.split(column, rows) for column in columns_of_all), strict=True)
         piece, metrics = batch, {}
-        for i, (*columns, actions, logprobs) in zip(range(num_updates), pieces, strict=False):
+        for _, (*columns, actions, logprobs) in zip(range(num_updates), pieces, strict=False):
             piece = dict(zip(batch, columns, strict=True))
-            self.measures = i == num_updates - 1  # nobody reads the losses before
             metrics = self.update_critics(piece, next_sample=SACSample(actions, logprobs))
-        return UpdateResult(detached(metrics | self.update_actor(piece)), num_updates)
+        return UpdateResult(metrics | self.update_actor(piece), num_updates)
 
 
 RLPDAlgorithm = RLPD

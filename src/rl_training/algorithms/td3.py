@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from rl_training.algorithms.base import detached
-from rl_training.algorithms.deterministic import DeterministicActorAlgorithm, actor_loss
+from rl_training.algorithms.deterministic import DeterministicActorAlgorithm, actor_loss, smoothed
 from rl_training.algorithms.entry import flat_columns, plain
 from rl_training.algorithms.sac import critic_loss
 from rl_training.models.mlp_td3 import MLPTD3Model
@@ -58,19 +57,19 @@ class TD3(DeterministicActorAlgorithm):
         self.updates = 0
         self.actor_metrics: Metrics = {}  # state as well: a resumed run must log what the whole one does
 
+    @torch.no_grad()
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (it counts its own updates)
         batch = plain(batch, self.dtype)
         critic = self.update_critics(batch)
         self.updates += 1
         if self.updates % self.policy_delay == 0:
-            self.actor_metrics = detached(self.update_actor(batch))
+            self.actor_metrics = self.update_actor(batch)
             self.move_targets()
-        return UpdateResult(detached(critic) | self.actor_metrics)
+        return UpdateResult(critic | self.actor_metrics)
 
-    @property
-    def target_blur(self) -> dict[str, float]:
-        """Similar actions should have similar values."""
-        return {"std": self.policy_noise, "clip": self.noise_clip}
+    def next_actions(self, next_obs: Tensor) -> Tensor:
+        """The target actor's, with noise: similar actions should have similar values."""
+        return smoothed(super().next_actions(next_obs), std=self.policy_noise, clip=self.noise_clip)
 
 
 TD3Algorithm = TD3

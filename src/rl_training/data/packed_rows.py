@@ -10,8 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training import native
-from rl_training.data.native_draws import MOST_ROWS, NativeDraws
 from rl_training.types import Batch, State
 
 COLUMNS = ("obs", "actions", "rewards", "next_obs", "dones", "cuts")
@@ -35,7 +33,6 @@ class PackedRows(ABC):
         self._rows = torch.zeros(capacity, start, dtype=torch.float32)
         self._view = self._rows.numpy()  # the same memory, cheaper to write small pieces into
         self.rng = np.random.default_rng(seed)
-        self._native_draws: NativeDraws | None = None  # made for the first batch
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -55,10 +52,6 @@ class PackedRows(ABC):
 
     def draw(self, batch_size: int) -> Tensor:
         """The rows of the next batch: uniform over all that are there."""
-        if 0 < len(self) <= MOST_ROWS and native.library() is not None:
-            if self._native_draws is None or self._native_draws.rng is not self.rng:
-                self._native_draws = NativeDraws(self.rng)
-            return self._native_draws(self._rows, len(self), batch_size)
         return self.gather(self.rng.integers(len(self), size=batch_size))
 
     def gather(self, numbers: np.ndarray) -> Tensor:
@@ -77,7 +70,7 @@ class PackedRows(ABC):
         self.rng.bit_generator.state = state["rng"]
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_native_draws": None, "_view": None}  # a copy has a generator and memory of its own
+        return {**self.__dict__, "_view": None}  # a copy has memory of its own
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)

@@ -15,7 +15,7 @@ from importlib import metadata as distributions
 from pathlib import Path
 from typing import Any
 
-from rl_training import native
+from rl_training.kernels import library
 from rl_training.errors import RLTrainingError
 from rl_training.experiment.files import reason, write_text
 
@@ -51,7 +51,7 @@ def numeric_environment() -> dict[str, Any]:
         "torch_threads": None if torch is None else torch.get_num_threads(),
         "machine": platform.machine(),
         "cpu_model": _cpu_model(),
-        "passes": None if torch is None else native.in_use(),
+        "passes": None if torch is None else library.in_use(),
     }
 
 

@@ -3,91 +3,85 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from rl_training.kernels import differentiable
+from rl_training.kernels.differentiable import Pullback
 from rl_training.models.flat_mlp import FlatModule, MLPLayout, as_rows
 from rl_training.models.heads import Categorical, DiagonalGaussian, PolicyOutput
-from rl_training.models.lean_actor_critic import LeanActorCritic
-from rl_training.models.lean_mlp import LeanMLP
+from rl_training.models.normalizer import ObservationNormalizer
+from rl_training.models.policy_network import PolicyNetwork
+from rl_training.types import EnvSpec
 
 
 class ActorCritic(FlatModule, ABC):
-    """Acts and evaluates actions under autograd; `run` and `backward` are the same without it.
-
-    Gaussian actions are unbounded; whoever steps the environment clips them (`EnvSpec.to_env`).
-    """
-
-    lean_class: ClassVar[type[LeanActorCritic]] = LeanActorCritic
-
-    shared = False  # whether the value function reads the policy network's last hidden layer
+    """Acts and evaluates actions. Gaussian actions are unbounded; whoever steps the environment clips them (`EnvSpec.to_env`)."""
 
     def __init__(self, parts: dict[str, MLPLayout | int], *, obs_dim: int, action_dim: int, discrete: bool) -> None:
         super().__init__(parts)
         self.obs_dim, self.action_dim, self.discrete = obs_dim, action_dim, discrete
         self.policy_net, self.value_net = (cast("MLPLayout", parts[name]) for name in ("policy", "value"))
-        self._lean: tuple[int, LeanActorCritic | None] | None = None
-
-    @property
-    def lean(self) -> LeanActorCritic | None:
-        """The same networks with less ado, where they are on the CPU, of float32 and plain."""
-        flat = self.flat
-        pointer = flat.data_ptr()
-        if self._lean is None or self._lean[0] != pointer:
-            serves = flat.is_cpu and flat.dtype == torch.float32 and LeanMLP.serves(self.policy_net)
-            self._lean = (pointer, self.lean_class(self) if serves else None)
-        return self._lean[1]
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**super().__getstate__(), "_lean": None}
-
-    @abstractmethod
-    def distribution(self, obs: Tensor) -> Categorical | DiagonalGaussian:
-        """The policy at `obs`, differentiable."""
 
     @abstractmethod
     def value(self, obs: Tensor) -> Tensor:
         """Values at `obs`, differentiable."""
 
     @abstractmethod
-    def infer_policy(self, obs: Tensor) -> Categorical | DiagonalGaussian:
-        """The policy at `obs`, with nothing kept for a gradient."""
+    def policy_and_value(self, obs: Tensor) -> tuple[Categorical | DiagonalGaussian, Tensor, Pullback]:
+        """The policy and the values at `obs`; the pullback from gradients at the head's outputs, (d_outputs, d_log_std), and at
+        the values to that at `flat`."""
 
-    @abstractmethod
-    def infer_value(self, obs: Tensor) -> Tensor:
-        """Values at `obs`, with nothing kept for a gradient."""
+    def distribution(self, obs: Tensor) -> Categorical | DiagonalGaussian:
+        """The policy at `obs`, differentiable."""
+        return self.head(self.policy_net(self.vector("policy"), obs))
 
-    @abstractmethod
-    def run(self, obs: Tensor) -> Any:
-        """A pass with at least `distribution` and `values`, and what `backward` needs of it."""
-
-    @abstractmethod
-    def backward(self, done: Any, actions: Tensor, *, d_logprobs: Tensor, d_entropy: Tensor | None, d_values: Tensor) -> None:
-        """Fill `gradient` from the gradients at log-probabilities, entropies and values."""
+    def actions(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
+        """Actions for a batch and nothing else."""
+        policy = self.distribution(obs)
+        return policy.mode() if deterministic else policy.sample()
 
     def act(self, obs: Tensor, *, deterministic: bool = False) -> PolicyOutput:
-        """Actions for a batch, or for a single observation."""
+        """Actions for a batch, or for a single observation, with all that is said of them."""
         single, obs = obs.dim() == 1, as_rows(obs)
         policy = self.distribution(obs)
         actions = policy.mode() if deterministic else policy.sample()
         output = PolicyOutput(actions, policy.log_prob(actions), self.value(obs), policy.entropy())
         return PolicyOutput(*(column[0] for column in output)) if single else output
 
+    @differentiable.method
     def evaluate_actions(self, obs: Tensor, actions: Tensor) -> PolicyOutput:
         """What the policy now says of actions taken before."""
         policy = self.distribution(obs)
         return PolicyOutput(actions, policy.log_prob(actions), self.value(obs), policy.entropy())
 
-    def _head(self, outputs: Tensor, log_std: Tensor | None = None) -> Categorical | DiagonalGaussian:
-        if self.discrete:
-            return Categorical(outputs)
-        return DiagonalGaussian(outputs, self.vector("log_std") if log_std is None else log_std)
+    @evaluate_actions.with_vjp
+    def _(self, obs: Tensor, actions: Tensor) -> tuple[PolicyOutput, Pullback]:
+        policy, values, pull_networks = self.policy_and_value(obs)
 
-    def _through_head(self, gradient: Tensor | tuple[Tensor, Tensor]) -> Tensor:
-        """The gradient at the policy network's outputs; that of a Gaussian's `log_std` is written where it belongs."""
-        if isinstance(gradient, tuple):
-            gradient, d_log_std = gradient
-            self.gradient_vector("log_std").copy_(d_log_std)
-        return gradient
+        def pull(_: None, d_logprobs: Tensor, d_values: Tensor, d_entropy: Tensor | None) -> list[Tensor]:
+            return [pull_networks(*policy.output_gradient(actions, d_logprobs, d_entropy), d_values)]
+
+        return PolicyOutput(actions, policy.log_prob(actions), values, policy.entropy()), pull
+
+    def policy_network(self, env: EnvSpec, *, normalizer: ObservationNormalizer | None = None) -> PolicyNetwork:
+        """The mode; an auxiliary value head stays behind."""
+        layers = [(layer.weight, layer.bias) for layer in self.layers("policy")]
+        return PolicyNetwork.from_layers(layers, env, activation=self.policy_net.activation, normalizer=normalizer)
+
+    def head(self, outputs: Tensor) -> Categorical | DiagonalGaussian:
+        """The distribution that the policy network's outputs stand for."""
+        outputs = outputs[..., : self.action_dim]
+        return Categorical(outputs) if self.discrete else DiagonalGaussian(outputs, self.vector("log_std"))
+
+    def policy_gradient(self, gradient: Tensor, d_log_std: Tensor | None) -> Tensor:
+        """Write a Gaussian's `log_std` into its slice of the gradient; gives the policy network's own."""
+        if d_log_std is not None:
+            self.slice_of(gradient, "log_std").copy_(d_log_std)
+        return self.slice_of(gradient, "policy")
+
+    def fresh_gradient(self) -> Tensor:
+        """Memory for a gradient in the order of `flat`."""
+        return torch.empty_like(self.flat)

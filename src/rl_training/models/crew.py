@@ -15,8 +15,8 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from rl_training.kernels.threads import use_threads
 from rl_training.models.blas import products_by_numpy
-from rl_training.models.native_net import passes_on
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -34,7 +34,7 @@ class Crew:
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            with products_by_numpy(tiny=False, large=self._large_by_numpy), passes_on(1):
+            with products_by_numpy(tiny=False, large=self._large_by_numpy), use_threads(1):
                 others = [self._helpers.submit(task) for task in tasks[1:]]
                 try:
                     first = tasks[0]()

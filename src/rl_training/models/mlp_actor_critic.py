@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from torch import Tensor
 
+from rl_training.kernels.differentiable import Pullback
 from rl_training.models.actor_critic import ActorCritic
-from rl_training.models.flat_mlp import MLPLayout, Tape
+from rl_training.models.flat_mlp import MLPLayout
 from rl_training.models.heads import Categorical, DiagonalGaussian
 
 
-class ActorCriticPass(NamedTuple):
-    """One explicit forward pass, and what its backward pass needs."""
-
-    distribution: Categorical | DiagonalGaussian
-    values: Tensor
-    policy_tape: Tape
-    value_tape: Tape
-
-
 class MLPActorCritic(ActorCritic):
-    """Categorical or diagonal-Gaussian policy beside a value network; orthogonal initialisation √2 / 0.01 / 1.
-
-    What `infer_*`, `run` and `backward` compute with lies outside of autograd; they need not switch it off.
-    """
+    """Categorical or diagonal-Gaussian policy beside a value network; orthogonal initialisation √2 / 0.01 / 1."""
 
     def __init__(
         self,
@@ -47,32 +35,17 @@ class MLPActorCritic(ActorCritic):
         value.initialize(self.vector("value").data, gains=[*hidden_gains, 1.0])
         self.vector("log_std").data.fill_(log_std_init)
 
-    def distribution(self, obs: Tensor) -> Categorical | DiagonalGaussian:
-        """The policy at `obs`, differentiable."""
-        return self._head(self.policy_net.forward(self.policy_net.layers(self.vector("policy")), obs))
-
     def value(self, obs: Tensor) -> Tensor:
-        return self.value_net.forward(self.value_net.layers(self.vector("value")), obs).squeeze(-1)
+        return self.value_net(self.vector("value"), obs).squeeze(-1)
 
-    def infer_policy(self, obs: Tensor) -> Categorical | DiagonalGaussian:
-        """The policy at `obs`, with nothing kept for a gradient."""
-        outputs = self.policy_net.infer(self.layers("policy"), obs)
-        return Categorical(outputs) if self.discrete else DiagonalGaussian(outputs, self.vector("log_std").detach())
+    def policy_and_value(self, obs: Tensor) -> tuple[Categorical | DiagonalGaussian, Tensor, Pullback]:
+        outputs, pull_policy = self.policy_net.vjp(self.vector("policy"), obs)
+        values, pull_value = self.value_net.vjp(self.vector("value"), obs)
 
-    def infer_value(self, obs: Tensor) -> Tensor:
-        return self.value_net.infer(self.layers("value"), obs).squeeze(-1)
+        def pull(d_outputs: Tensor, d_log_std: Tensor | None, d_values: Tensor) -> Tensor:
+            gradient = self.fresh_gradient()
+            pull_policy.parameters(d_outputs, into=self.policy_gradient(gradient, d_log_std))
+            pull_value.parameters(d_values, into=self.slice_of(gradient, "value"))
+            return gradient
 
-    def run(self, obs: Tensor) -> ActorCriticPass:
-        """Policy and values, with the tapes for `backward`."""
-        outputs, policy_tape = self.policy_net.run(self.layers("policy"), obs)
-        values, value_tape = self.value_net.run(self.layers("value"), obs)
-        head = self._head(outputs, self.vector("log_std").detach())
-        return ActorCriticPass(head, values.squeeze(-1), policy_tape, value_tape)
-
-    def backward(
-        self, done: ActorCriticPass, actions: Tensor, *, d_logprobs: Tensor, d_entropy: Tensor | None, d_values: Tensor
-    ) -> None:
-        """Fill `gradient` from the gradients at log-probabilities, entropies and values."""
-        d_outputs = self._through_head(done.distribution.output_gradient(actions, d_logprobs, d_entropy))
-        self.policy_net.backward(self.layers("policy"), self.gradient_layers("policy"), done.policy_tape, d_outputs)
-        self.value_net.backward(self.layers("value"), self.gradient_layers("value"), done.value_tape, d_values.unsqueeze(-1))
+        return self.head(outputs), values.squeeze(-1), pull

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from rl_training.models.blas import tiny_by_numpy
 from rl_training.models.flat_mlp import as_rows
-from rl_training.models.native_policies import NativePolicies, population_serves
-from rl_training.models.products import tanh_
+from rl_training.kernels.population import NativePolicies, population_serves
 
 LINE = 16  # float32 numbers in a cache line
 LEAST, MOST = np.array(-1, dtype=np.float32), np.array(1, dtype=np.float32)  # of a continuous action
@@ -160,7 +159,7 @@ class MemberPolicies:
     def _by_torch(self, h: Tensor, layers: Sequence[_Layer]) -> None:
         for i, (weight, bias, outputs, _) in enumerate(layers):
             if i:
-                tanh_(layers[i - 1].memory)
+                layers[i - 1].memory.tanh_()
             if bias is None:
                 torch.bmm(h, weight, out=outputs)
             else:

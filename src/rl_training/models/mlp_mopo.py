@@ -10,15 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from rl_training.kernels import differentiable
+from rl_training.kernels.differentiable import Pullback
 from rl_training.models.crew import shared_map
-from rl_training.models.flat_mlp import FlatModule, FlatTape
-from rl_training.models.layout import MLPLayout, as_rows
+from rl_training.models.flat_mlp import FlatModule, MLPLayout, as_rows
 from rl_training.models.simulator import ImaginedTransition, Simulator, disagreement, max_std
 
 BOUNDS_COEF = 0.01
 CHUNK = 1_000  # rows imagined at a time: what their hidden layers hold should stay in the cache
 
-__all__ = ["EnsemblePass", "ImaginedTransition", "MLPMOPOEnsembleModel", "Simulator", "Transition", "disagreement", "max_std"]
+__all__ = ["ImaginedTransition", "MLPMOPOEnsembleModel", "Prediction", "Simulator", "Transition", "disagreement", "max_std"]
 
 
 class Transition(NamedTuple):
@@ -29,14 +30,11 @@ class Transition(NamedTuple):
     disagreement: Tensor  # (batch,)
 
 
-class EnsemblePass(NamedTuple):
-    """One explicit forward pass, and what its backward pass needs. Means and log-variances are in raw units."""
+class Prediction(NamedTuple):
+    """Of (next_obs - obs, reward), in raw units, by every member."""
 
     means: Tensor  # (members, batch, obs_dim + 1)
     logvars: Tensor
-    tape: FlatTape
-    below_max: Tensor | None = None  # raw network output measured from the upper bound, and what passed it from the lower one
-    above_min: Tensor | None = None  # (there are none without variances)
 
 
 class MLPMOPOEnsembleModel(FlatModule):
@@ -99,20 +97,46 @@ class MLPMOPOEnsembleModel(FlatModule):
             mean.copy_(center)
             scale.copy_(torch.where(still, torch.ones_like(spread), spread))
 
-    def predict_distribution(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and log-variances of (next_obs - obs, reward) by every member: (members, batch, obs_dim + 1) each,
-        differentiable by autograd. For a single observation there is no batch axis."""
-        x = torch.cat([as_rows(obs), as_rows(actions)], dim=-1)
-        x = (x - self.input_mean) / self.input_scale
-        outputs = self.layout.forward(self.layout.layers(self.vector("net")), x)
-        means = outputs[..., : self.target_dim] * self.target_scale + self.target_mean
+    @differentiable.method
+    def predict_distribution(self, obs: Tensor, actions: Tensor) -> Prediction:
+        """Means and log-variances of (next_obs - obs, reward) by every member: (members, batch, obs_dim + 1) each. Rows may be
+        shared by the members or (members, batch, ·); for a single observation there is no batch axis."""
+        outputs = self.layout(self.vector("net"), self._inputs(as_rows(obs), as_rows(actions)))
+        prediction = self._prediction(outputs, *self._bounds_of(self.flat))
+        return Prediction(*(part.squeeze(1) for part in prediction)) if obs.dim() == 1 else prediction
+
+    @predict_distribution.with_vjp
+    def _(self, obs: Tensor, actions: Tensor) -> tuple[Prediction, Pullback]:
+        outputs, pull_net = self.layout.vjp(self.vector("net"), self._inputs(obs, actions))
+        prediction, pull_head = differentiable.by_autograd(self._prediction, outputs, *self._bounds_of(self.flat))
+
+        def pull(d_means: Tensor, d_logvars: Tensor | None) -> list[Tensor]:
+            gradient = torch.empty_like(self.flat)
+            d_outputs, *d_bounds = pull_head(d_means, d_logvars)
+            pull_net.parameters(d_outputs, into=self.slice_of(gradient, "net"))
+            for bound, d_bound in zip(self._bounds_of(gradient), d_bounds, strict=True):
+                bound.copy_(d_bound)
+            return [gradient]
+
+        return prediction, pull
+
+    def _inputs(self, obs: Tensor, actions: Tensor) -> Tensor:
+        return (torch.cat([obs, actions], dim=-1) - self.input_mean) / self.input_scale
+
+    def _prediction(self, outputs: Tensor, *bounds: Tensor) -> Prediction:
+        """What the networks' outputs mean in raw units, with log-variances between their soft bounds."""
+        means = torch.addcmul(self.target_mean, outputs[..., : self.target_dim], self.target_scale)
         if self.deterministic:
-            logvars = torch.full_like(means, -torch.inf)
-        else:
-            upper, lower = (self._bound(self.vector(name)) for name in ("max_logvar", "min_logvar"))
-            logvars = upper - softplus(upper - outputs[..., self.target_dim :])
-            logvars = lower + softplus(logvars - lower) + 2 * self.target_scale.log()
-        return (means.squeeze(1), logvars.squeeze(1)) if obs.dim() == 1 else (means, logvars)
+            return Prediction(means, torch.full_like(means, -torch.inf))
+        upper, lower = bounds
+        logvars = upper - softplus(upper - outputs[..., self.target_dim :])
+        return Prediction(means, lower + softplus(logvars - lower) + 2 * self.target_scale.log())
+
+    def _bounds_of(self, vector: Tensor) -> list[Tensor]:
+        """The soft upper and lower bounds of log-variances (members, 1, obs_dim + 1), none without variances, as slices of a
+        vector in the order of `flat`."""
+        names = () if self.deterministic else ("max_logvar", "min_logvar")
+        return [self.slice_of(vector, name).view(self.num_ensembles, 1, self.target_dim) for name in names]
 
     def regularization(self, decays: Sequence[float] = ()) -> Tensor:
         """What is added to the loss: the width between the bounds, and half the squared weights of each layer."""
@@ -124,44 +148,13 @@ class MLPMOPOEnsembleModel(FlatModule):
         return BOUNDS_COEF * width + sum(squares)
 
     @torch.no_grad()
-    def run(self, inputs: Tensor) -> EnsemblePass:
-        """Predict for rows of (obs, action), the same for all members or (members, batch, ·), keeping the tape."""
-        x = (inputs - self.input_mean) / self.input_scale
-        net = self.net("net", x)
-        outputs, kept = net.run(x)
-        tape = FlatTape(outputs, net, kept)
-        means = torch.addcmul(self.target_mean, outputs[..., : self.target_dim], self.target_scale)
-        if self.deterministic:
-            return EnsemblePass(means, torch.full_like(means, -torch.inf), tape)
-        upper, lower = (self._bound(self.vector(name).data) for name in ("max_logvar", "min_logvar"))
-        below_max = upper - outputs[..., self.target_dim :]
-        above_min = upper - softplus(below_max) - lower
-        logvars = lower + softplus(above_min) + 2 * self.target_scale.log()
-        return EnsemblePass(means, logvars, tape, below_max, above_min)
-
-    @torch.no_grad()
-    def backward(
-        self, done: EnsemblePass, *, d_means: Tensor, d_logvars: Tensor | None = None, decays: Sequence[float] = ()
-    ) -> None:
-        """Fill the gradient of whatever has these gradients at the predictions, `regularization(decays)` included."""
-        d_outputs = d_means * self.target_scale
-        if d_logvars is not None:
-            d_outputs = torch.cat([d_outputs, self._through_bounds(done, d_logvars)], dim=-1)
-        done.tape.net.backward(done.tape.kept, d_outputs)
-        layers = zip(self.layers("net"), self.gradient_layers("net"), strict=True)
-        for decay, (layer, gradient) in zip(decays, layers, strict=bool(decays)):
-            gradient.weight.add_(layer.weight, alpha=decay)
-
-    def _through_bounds(self, done: EnsemblePass, d_logvars: Tensor) -> Tensor:
-        """The gradient at the network's own log-variances; the bounds' own is filled."""
-        assert done.above_min is not None
-        assert done.below_max is not None
-        d_inner = d_logvars * done.above_min.sigmoid()
-        d_raw = d_inner * done.below_max.sigmoid()
-        # a bound gets what its softplus keeps from the network
-        self._bound(self.gradient_vector("max_logvar")).copy_((d_inner - d_raw).sum(1, keepdim=True)).add_(BOUNDS_COEF)
-        self._bound(self.gradient_vector("min_logvar")).copy_((d_logvars - d_inner).sum(1, keepdim=True)).sub_(BOUNDS_COEF)
-        return d_raw
+    def add_regularization(self, gradient: Tensor, decays: Sequence[float] = ()) -> None:
+        """Add the gradient of `regularization` to one in the order of `flat`."""
+        for bound, sign in zip(self._bounds_of(gradient), (1, -1), strict=False):
+            bound.add_(sign * BOUNDS_COEF)
+        each = zip(self.layers("net"), self.layout.layers(self.slice_of(gradient, "net")), strict=True)
+        for decay, (layer, at) in zip(decays, each, strict=bool(decays)):
+            at.weight.add_(layer.weight, alpha=decay)
 
     def draw_members(self, rows: int) -> Tensor:
         """An elite for each row; keep them over a rollout for TS∞, draw anew at every step for TS1."""
@@ -205,14 +198,10 @@ class MLPMOPOEnsembleModel(FlatModule):
 
     def _tensors(self, flat: Tensor) -> list[Tensor]:
         """Views of a flat vector with an axis of members each."""
-        net = self.layout.num_parameters
-        layers = [part for layer in self.layout.layers(flat[:net]) for part in (layer.weight, layer.bias)]
-        return [*layers, *map(self._bound, flat[net:].view(-1, self.num_ensembles * self.target_dim))]
+        layers = [part for layer in self.layout.layers(self.slice_of(flat, "net")) for part in (layer.weight, layer.bias)]
+        return [*layers, *self._bounds_of(flat)]
 
     def logvar_bounds(self) -> tuple[Tensor, Tensor]:
         """The soft upper and lower bounds of standardised log-variances, (members, obs_dim + 1) each, outside of autograd."""
-        upper, lower = (self._bound(self.vector(name).data).squeeze(1) for name in ("max_logvar", "min_logvar"))
+        upper, lower = (bound.detach().squeeze(1) for bound in self._bounds_of(self.flat))
         return upper, lower
-
-    def _bound(self, vector: Tensor) -> Tensor:
-        return vector.view(self.num_ensembles, 1, self.target_dim)

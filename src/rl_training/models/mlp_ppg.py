@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from rl_training.kernels import differentiable
+from rl_training.kernels.differentiable import Pullback
 from rl_training.models.actor_critic import ActorCritic
-from rl_training.models.flat_mlp import Layer, MLPLayout, Tape, as_rows
+from rl_training.models.flat_mlp import MLPLayout, as_rows
 from rl_training.models.heads import Categorical, DiagonalGaussian
-from rl_training.models.lean_ppg import LeanPPG
 
 ARCHITECTURES = ("shared", "dual")
 HEAD_GAIN = 0.1  # the paper scales all heads to this
@@ -27,14 +28,13 @@ class AuxiliaryOutput(NamedTuple):
     auxiliary_values: Tensor
 
 
-class PPGPass(NamedTuple):
-    """One explicit forward pass, and what its backward passes need."""
+class AuxiliaryColumns(NamedTuple):
+    """The same with the distribution's own numbers: logits, or means and their log-standard deviations."""
 
-    distribution: Categorical | DiagonalGaussian
+    policy: Tensor
+    log_std: Tensor | None
     values: Tensor
     auxiliary_values: Tensor
-    policy_tape: Tape
-    value_tape: Tape
 
 
 class MLPPPGModel(ActorCritic):
@@ -44,8 +44,6 @@ class MLPPPGModel(ActorCritic):
     `"shared"` it is a linear head that reads the policy network's last hidden layer: the policy phase takes that
     layer as given (the value gradient stops there), the auxiliary phase trains it.
     """
-
-    lean_class: ClassVar[type[LeanPPG]] = LeanPPG
 
     def __init__(
         self,
@@ -76,97 +74,61 @@ class MLPPPGModel(ActorCritic):
         """How much of `flat`, from its beginning, belongs to the policy network; the value function's part follows."""
         return self.flat.numel() - self.value_net.num_parameters
 
-    def distribution(self, obs: Tensor) -> Categorical | DiagonalGaussian:
-        outputs = self.policy_net.forward(self.policy_net.layers(self.vector("policy")), obs)
-        return self._head(outputs[..., : self.action_dim])
-
+    @differentiable.method
     def value(self, obs: Tensor) -> Tensor:
         """As in the policy phase: differentiable in the value function's own parameters, never in the policy's."""
-        return self.value_net.forward(self.value_net.layers(self.vector("value")), self._value_inputs(obs)).squeeze(-1)
+        return self.value_net(self.vector("value"), self._value_inputs(obs)).squeeze(-1)
 
+    @value.with_vjp
+    def _(self, obs: Tensor) -> tuple[Tensor, Pullback]:
+        """The pullback goes to the value function's own slice of `flat`."""
+        values, pull = self.value_net.vjp(self.vector("value"), self._value_inputs(obs))
+        return values.squeeze(-1), lambda d_values: [pull.parameters(d_values)]
+
+    @differentiable.method
     def auxiliary(self, obs: Tensor) -> AuxiliaryOutput:
         """As in the auxiliary phase: everything is differentiable in all it depends on, a shared trunk included."""
         policy = self.policy_net.layers(self.vector("policy"))
-        value = self.value_net.layers(self.vector("value"))
-        if self.shared:
-            weight, bias = torch.cat([policy[-1].weight, value[0].weight], -1), torch.cat([policy[-1].bias, value[0].bias])
-            outputs = self.policy_net.forward([*policy[:-1], Layer(weight, bias, None, None)], obs)
-            values = outputs[..., -1]
-        else:
-            outputs = self.policy_net.forward(policy, obs)
-            values = self.value_net.forward(value, obs).squeeze(-1)
-        return AuxiliaryOutput(self._head(outputs[..., : self.action_dim]), values, outputs[..., self.action_dim])
+        outputs, features = self.policy_net.definition(policy, obs)
+        values = self.value_net(self.vector("value"), features if self.shared else obs).squeeze(-1)
+        return AuxiliaryOutput(self.head(outputs), values, outputs[..., self.action_dim])
+
+    @auxiliary.with_vjp
+    def _(self, obs: Tensor) -> tuple[AuxiliaryColumns, Pullback]:
+        outputs, values, pull_networks = self._run(obs, value_reaches_trunk=True)
+        policy, log_std = outputs[..., : self.action_dim], None
+        if not self.discrete:
+            log_std = self.vector("log_std").expand_as(policy)
+
+        def pull(d_policy: Tensor, d_log_std: Tensor | None, d_values: Tensor, d_auxiliary_values: Tensor) -> list[Tensor]:
+            d_outputs = torch.cat([d_policy, d_auxiliary_values.unsqueeze(-1)], dim=-1)
+            return [pull_networks(d_outputs, None if d_log_std is None else d_log_std.sum(0), d_values)]
+
+        return AuxiliaryColumns(policy, log_std, values, outputs[..., self.action_dim]), pull
+
+    def policy_and_value(self, obs: Tensor) -> tuple[Categorical | DiagonalGaussian, Tensor, Pullback]:
+        outputs, values, pull_networks = self._run(obs, value_reaches_trunk=False)
+        # the auxiliary head rests in the policy phase
+        return self.head(outputs), values, lambda d_outputs, *others: pull_networks(pad(d_outputs, (0, 1)), *others)
+
+    def _run(self, obs: Tensor, *, value_reaches_trunk: bool) -> tuple[Tensor, Tensor, Pullback]:
+        """The policy network's outputs and the values; the value gradient goes on into a shared trunk, or stops there."""
+        outputs, pull_policy = self.policy_net.vjp(self.vector("policy"), obs)
+        values, pull_value = self.value_net.vjp(self.vector("value"), pull_policy.features if self.shared else obs)
+
+        def pull(d_outputs: Tensor, d_log_std: Tensor | None, d_values: Tensor) -> Tensor:
+            gradient = self.fresh_gradient()
+            pull_value.parameters(d_values, into=self.slice_of(gradient, "value"))
+            at_trunk = pull_value.inputs(d_values) if self.shared and value_reaches_trunk else None
+            pull_policy.parameters(d_outputs, d_features=at_trunk, into=self.policy_gradient(gradient, d_log_std))
+            return gradient
+
+        return outputs, values.squeeze(-1), pull
 
     @torch.no_grad()
-    def infer_policy(self, obs: Tensor) -> Categorical | DiagonalGaussian:
-        outputs = self.policy_net.infer(self.layers("policy"), obs)
-        return self._head(outputs[..., : self.action_dim], self.vector("log_std").detach())
-
-    @torch.no_grad()
-    def infer_value(self, obs: Tensor) -> Tensor:
-        return self.value_net.infer(self.layers("value"), self._value_inputs(obs)).squeeze(-1)
-
-    @torch.no_grad()
-    def run(self, obs: Tensor) -> PPGPass:
-        """Everything at `obs`, with the tapes for `backward` and `backward_auxiliary`."""
-        outputs, policy_tape = self.policy_net.run(self.layers("policy"), obs)
-        features = policy_tape[-1].inputs if self.shared else obs
-        values, value_tape = self.value_net.run(self.layers("value"), features)
-        head = self._head(outputs[..., : self.action_dim], self.vector("log_std").detach())
-        return PPGPass(head, values.squeeze(-1), outputs[..., self.action_dim], policy_tape, value_tape)
-
-    @torch.no_grad()
-    def backward(
-        self, done: PPGPass, actions: Tensor, *, d_logprobs: Tensor, d_entropy: Tensor | None, d_values: Tensor
-    ) -> None:
-        """The policy phase's gradient: the auxiliary head rests, and the value gradient stops at a shared trunk."""
-        d_policy = self._through_head(done.distribution.output_gradient(actions, d_logprobs, d_entropy))
-        d_outputs = pad(d_policy, (0, 1))
-        self.policy_net.backward(self.layers("policy"), self.gradient_layers("policy"), done.policy_tape, d_outputs)
-        self.backward_value(done.value_tape, d_values)
-
-    @torch.no_grad()
-    def backward_auxiliary(
-        self, done: PPGPass, *, d_policy: Tensor | tuple[Tensor, Tensor], d_values: Tensor, d_auxiliary_values: Tensor
-    ) -> None:
-        """The auxiliary phase's gradient, from those at the policy's outputs and at both values: it reaches everything."""
-        d_outputs = torch.cat([self._through_head(d_policy), d_auxiliary_values.unsqueeze(-1)], dim=-1)
-        self.backward_value(done.value_tape, d_values)
-        at_trunk = None
-        if self.shared:
-            at_trunk = self.value_net.input_gradient(self.layers("value"), done.value_tape, d_values.unsqueeze(-1))
-        self.policy_net.backward(
-            self.layers("policy"), self.gradient_layers("policy"), done.policy_tape, d_outputs, extra=at_trunk
-        )
-
-    @torch.no_grad()
-    def run_lean_auxiliary(self, lean: LeanPPG, obs: Tensor) -> AuxiliaryOutput:
-        """What the auxiliary phase trains, through `lean`; its memory is filled again by the next pass."""
-        outputs, values, auxiliary_values = lean.run_auxiliary(obs)
-        return AuxiliaryOutput(self._head(outputs, self.vector("log_std").detach()), values, auxiliary_values)
-
-    @torch.no_grad()
-    def backward_lean_auxiliary(
-        self, lean: LeanPPG, *, d_policy: Tensor | tuple[Tensor, Tensor], d_values: Tensor, d_auxiliary_values: Tensor
-    ) -> None:
-        """`backward_auxiliary` of the last `run_lean_auxiliary`."""
-        lean.backward_auxiliary(d_policy=self._through_head(d_policy), d_values=d_values, d_auxiliary_values=d_auxiliary_values)
-
-    @torch.no_grad()
-    def run_value(self, obs: Tensor) -> tuple[Tensor, Tape]:
-        """Values alone, with the tape for `backward_value`."""
-        values, tape = self.value_net.run(self.layers("value"), self._value_inputs(obs))
-        return values.squeeze(-1), tape
-
-    @torch.no_grad()
-    def backward_value(self, tape: Tape, d_values: Tensor) -> Tensor:
-        """Fill and give the value function's own piece of `gradient`."""
-        self.value_net.backward(self.layers("value"), self.gradient_layers("value"), tape, d_values.unsqueeze(-1))
-        return self.gradient_vector("value")
-
     def _value_inputs(self, obs: Tensor) -> Tensor:
-        """What the value function reads: the trunk's last hidden layer outside of autograd, or the observation."""
+        """What the value function reads: the trunk's last hidden layer, or the observation."""
         if not self.shared:
             return obs
-        inputs = self.policy_net.run(self.layers("policy"), as_rows(obs))[1][-1].inputs
-        return inputs[0] if obs.dim() == 1 else inputs
+        features = self.policy_net.vjp(self.vector("policy"), as_rows(obs))[1].features
+        return features[0] if obs.dim() == 1 else features

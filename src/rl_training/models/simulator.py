@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import silu, softplus
+from torch.nn.functional import softplus
 
-from rl_training.models.layout import Layer
-from rl_training.models.native_dynamics import NativeDynamics
-from rl_training.models.native_net import NativeNet, passes_serve
-from rl_training.models.products import affine
+from rl_training.kernels.imagine import NativeDynamics
+from rl_training.kernels.library import library
+from rl_training.kernels.mlp import Layer, MLPLayout
 
 if TYPE_CHECKING:
     from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
@@ -67,11 +66,10 @@ class Simulator(Members):
     @torch.no_grad()
     def __init__(self, model: MLPMOPOEnsembleModel, members: Tensor) -> None:
         self.num_members, self.obs_dim = len(members), model.obs_dim
-        self.activation = model.layout.activation
         self.input_mean = model.input_mean.clone()
-        layers = model.layout.select(model.layers("net"), members)
+        layers = [Layer(layer.weight[members], layer.bias[members], None, None) for layer in model.layers("net")]
         first = layers[0]
-        layers[0] = Layer(first.weight / model.input_scale.unsqueeze(-1), first.bias, None, None)
+        layers[0] = first._replace(weight=first.weight / model.input_scale.unsqueeze(-1))
         self.deterministic = model.deterministic
         stretch, lift = model.target_scale, model.target_mean
         if not self.deterministic:
@@ -80,19 +78,16 @@ class Simulator(Members):
             stretch, lift = torch.cat([stretch, torch.ones_like(stretch)]), torch.cat([lift, shift])
             self.upper, self.lower = (bound[members] + shift for bound in model.logvar_bounds())
         last = layers[-1]
-        layers[-1] = Layer(last.weight * stretch, last.bias * stretch + lift, None, None)
-        self.layout, self.layers = model.layout, layers
+        layers[-1] = last._replace(weight=last.weight * stretch, bias=last.bias * stretch + lift)
+        self.layout = MLPLayout(model.layout.sizes, members=self.num_members, activation=model.layout.activation)
+        self.flat = torch.cat([part.reshape(-1) for layer in layers for part in layer[:2] if part is not None])
         self.native = self._in_c()
-        self.hidden = layers[:-1]
-        # transposed: BLAS is slow at products with few columns
-        self.weight, self.bias = (part.mT.contiguous() for part in layers[-1][:2])
 
     def _in_c(self) -> NativeDynamics | None:
-        if not passes_serve(self.layout, self.layers[0].weight):
+        if library() is None or not self.flat.is_cpu or self.flat.dtype != torch.float32:
             return None
         bounds = None if self.deterministic else (self.upper, self.lower)
-        net = NativeNet(self.layout, self.layers)
-        return NativeDynamics(net, obs_dim=self.obs_dim, input_mean=self.input_mean, bounds=bounds)
+        return NativeDynamics(self.layout, self.flat, obs_dim=self.obs_dim, input_mean=self.input_mean, bounds=bounds)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "native": None}  # a copy reads addresses of its own
@@ -103,16 +98,12 @@ class Simulator(Members):
 
     def __call__(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Also for obs and actions of shape (rows, ·), for all members."""
-        h = torch.cat([obs, actions], dim=-1).sub_(self.input_mean)
-        h = h if h.dim() == 3 else h.expand(self.num_members, *h.shape)
-        for layer in self.hidden:
-            h = _activate_in_place(affine(h, layer.weight, layer.bias), self.activation)
-        outputs = torch.baddbmm(self.bias, self.weight, h.mT)
+        outputs = self.layout(self.flat, torch.cat([obs, actions], dim=-1).sub_(self.input_mean))
         if self.deterministic:
-            return outputs.mT, torch.full_like(outputs.mT, -torch.inf)
-        (means, raw), upper, lower = outputs.chunk(2, dim=1), self.upper.unsqueeze(-1), self.lower.unsqueeze(-1)
+            return outputs, torch.full_like(outputs, -torch.inf)
+        (means, raw), upper, lower = outputs.chunk(2, dim=-1), self.upper.unsqueeze(1), self.lower.unsqueeze(1)
         logvars: Tensor = lower + softplus(upper - softplus(upper - raw) - lower)
-        return means.mT, logvars.mT
+        return means, logvars
 
     def particles(self, obs: Tensor, actions: Tensor, luck: Tensor | None) -> tuple[Tensor, Tensor]:
         if self.native is not None and self.native.serves(obs, actions, *(() if luck is None else (luck,))):
@@ -143,9 +134,3 @@ def max_std(logvars: Tensor) -> Tensor:
 def _for_each(count: int, *tensors: Tensor) -> list[Tensor]:
     """With a leading axis of this length, where those without one say the same to all."""
     return [tensor.expand(count, *tensor.shape[-2:]) for tensor in tensors]
-
-
-def _activate_in_place(x: Tensor, activation: str) -> Tensor:
-    if activation == "silu":
-        return silu(x, inplace=True)
-    return x.tanh_() if activation == "tanh" else x.relu_()

@@ -75,17 +75,13 @@ class OnPolicyLoop(CollectingLoop):
     def learn(self, *, global_step: int, max_updates: int | None) -> UpdateResult:
         batch, metrics = self.prepare(to_batch(self.columns, self.collector.device))
         updates = 0
-        unread = 0 if max_updates is not None else self._unread_updates(len(batch["obs"]))
-        with self.algorithm.unchanging_batches():
-            for minibatch in self._passes(batch):
-                if max_updates is not None and updates >= max_updates:
-                    break
-                self.algorithm.measures = updates >= unread
-                metrics |= self.algorithm.update(minibatch, global_step=global_step).metrics
-                updates += 1
-                if self._moved_too_far(metrics):
-                    break
-        self.algorithm.measures = True
+        for minibatch in self._passes(batch):
+            if max_updates is not None and updates >= max_updates:
+                break
+            metrics |= self.algorithm.update(minibatch, global_step=global_step).metrics
+            updates += 1
+            if self._moved_too_far(metrics):
+                break
         metrics |= self.after_updates(batch, global_step=global_step)
         # only now: acting and learning of this turn saw the same statistics
         self.algorithm.observe(batch["raw_obs"])
@@ -128,12 +124,6 @@ class OnPolicyLoop(CollectingLoop):
         needed = {name: column for name, column in batch.items() if name != "raw_obs"}
         for _ in range(self.options.update_epochs):
             yield from minibatches(needed, self.options.minibatch_size)
-
-    def _unread_updates(self, rows: int) -> int:
-        """Updates at the beginning of a turn whose losses nobody reads: all but the last pass, unless one may end it."""
-        if getattr(self.options, "target_kl", None) is not None:
-            return 0
-        return (self.options.update_epochs - 1) * -(-rows // self.options.minibatch_size)
 
     def _moved_too_far(self, metrics: Metrics) -> bool:
         target_kl: float | None = getattr(self.options, "target_kl", None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -54,11 +53,8 @@ class PPGLoop(OnPolicyLoop):
         batch = {name: torch.cat([rollout[name] for rollout in rollouts]) for name in rollouts[0]}
         self.memory.clear()
         metrics: Metrics = {}
-        left = self.options.aux_epochs * math.ceil(len(batch["obs"]) / self.options.aux_minibatch_size)
         for _ in range(self.options.aux_epochs):
             for minibatch in minibatches(batch, self.options.aux_minibatch_size):
-                left -= 1
-                self.algorithm.measures = left == 0  # only the last losses are read
                 metrics = self.algorithm.auxiliary_update(minibatch, global_step=global_step).metrics
         return metrics
 
@@ -67,10 +63,6 @@ class PPGLoop(OnPolicyLoop):
         device = self.collector.device
         obs = self.algorithm.normalize(rollout["obs"].to(device))
         return {"obs": obs, "returns": rollout["returns"].to(device), **self.algorithm.teacher_columns(obs)}
-
-    def _unread_updates(self, rows: int) -> int:
-        together = self.options.value_epochs in (None, self.options.update_epochs)
-        return super()._unread_updates(rows) if together else 0  # the last pass may be over the values alone
 
     def _passes(self, batch: Batch) -> Iterator[Batch]:
         """E_pi passes for the policy and E_V for the value function, together as far as both go; the rest alone."""

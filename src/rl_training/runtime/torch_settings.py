@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import torch
 
-from rl_training import native
+from rl_training.kernels.library import library
+from rl_training.kernels.threads import use_threads
 from rl_training.models.crew import crew_of
-from rl_training.models.native_net import passes_on
 from rl_training.runtime.heap import keep_freed_memory
 from rl_training.runtime.openblas import large_by_numpy, products_for
 
@@ -32,7 +32,7 @@ def torch_settings(num_threads: int, *, by_passes: bool = False) -> Iterator[Non
     Where the networks go through the compiled passes, these have the threads and torch has one.
     """
     before = torch.get_num_threads()
-    passes = num_threads if by_passes and native.library() is not None else 1
+    passes = num_threads if by_passes and library() is not None else 1
     of_torch = num_threads // passes
     torch.set_num_threads(of_torch)
     keep_freed_memory()
@@ -40,7 +40,7 @@ def torch_settings(num_threads: int, *, by_passes: bool = False) -> Iterator[Non
     torch.set_flush_denormal(True)
     try:
         crew = crew_of(num_threads, large_by_numpy=large_by_numpy())
-        with single_precision(), products_for(of_torch), passes_on(passes), crew:
+        with single_precision(), products_for(of_torch), use_threads(passes), crew:
             yield
     finally:
         torch.set_num_threads(before)

@@ -87,10 +87,10 @@ def _machine(problems: list[str]) -> list[tuple[str, str]]:
         import torch
 
         devices = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-        from rl_training import native
+        from rl_training.kernels import library
 
         rows.append(("threads", f"torch would use {torch.get_num_threads()}; a run sets its own number (num_threads)"))
-        rows.append(("passes", f"compiled for {kind}" if (kind := native.in_use()) != "none" else NO_PASSES))
+        rows.append(("passes", f"compiled for {kind}" if (kind := library.in_use()) != "none" else NO_PASSES))
         rows.append(("gpu", ", ".join(devices) or "none; networks run on the processor"))
     except Exception as error:  # noqa: BLE001 (a broken build fails in many ways, and the doctor must go on)
         problems.append(f"torch cannot be used: {error}")

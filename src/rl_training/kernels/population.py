@@ -1,4 +1,4 @@
-"""The policies of a population in C (`native/policies.h`): one in the middle, and others a step away from it on both sides."""
+"""The policies of a population in C (`c/policies.h`): one in the middle, and others a step away from it on both sides."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from rl_training import native
-from rl_training.models.native_net import floats
-from rl_training.native import MOST_LAYERS, Population
+from rl_training.kernels.library import MOST_LAYERS, Population, library
+from rl_training.kernels.mlp import floats
 
 
 def population_serves(sizes: Sequence[int]) -> bool:
     """Whether such policies can be asked here. Those without hidden layers are one product, which numpy makes as fast."""
-    return 3 <= len(sizes) <= MOST_LAYERS + 1 and native.library() is not None
+    return 3 <= len(sizes) <= MOST_LAYERS + 1 and library() is not None
 
 
 class NativePolicies:
@@ -37,7 +36,7 @@ class NativePolicies:
         biased: bool,
         discrete: bool,
     ) -> None:
-        passes = native.library()
+        passes = library()
         assert passes is not None
         size = sum((n_in + biased) * n_out for n_in, n_out in pairwise(sizes))
         center, steps = (np.ascontiguousarray(array, dtype=np.float32) for array in (center, steps))

@@ -12,10 +12,9 @@
 #include "crew.h"
 #include "tiles.h"
 #include "numbers.h"
-#include "steps.h"
+#include "loops.h"
 #include "rows.h"
-#include "losses.h"
-#include "sampling.h"
+#include "squash.h"
 
 #define MOST_LAYERS 12
 #define BLOCK 64   /* rows that one thread takes through a network at a time */
@@ -26,9 +25,9 @@
 
 typedef struct {
     int64_t layers, members, activation, norm, sizes[MOST_LAYERS + 1];
-    /* of the first member; those of the next lie right behind. Gains and shifts are there with a norm, of hidden layers. */
-    const float *weights[MOST_LAYERS], *biases[MOST_LAYERS], *gains[MOST_LAYERS], *shifts[MOST_LAYERS];
-    float *d_weights[MOST_LAYERS], *d_biases[MOST_LAYERS], *d_gains[MOST_LAYERS], *d_shifts[MOST_LAYERS];
+    /* Where the first member's parameters begin in the flat vector; those of the next lie right behind. Gains and shifts are
+       there with a norm, of hidden layers. */
+    int64_t weights[MOST_LAYERS], biases[MOST_LAYERS], gains[MOST_LAYERS], shifts[MOST_LAYERS];
 } Network;
 
 /* ---- tapes: what a pass forwards keeps of each hidden layer of each member ---- */
@@ -55,6 +54,13 @@ static Kept kept_of(const Network *net, float *tape, int64_t member, int64_t lay
     return kept;
 }
 
+/* Where in a tape of one member its last hidden layer's outputs begin. */
+EXPORT int64_t features_at(const Network *net, int64_t rows) {
+    int64_t at = 0;
+    for (int64_t l = 0; l < net->layers - 2; l++) at += kept_size(net, l, rows);
+    return at;
+}
+
 /* Floats of a tape of so many members. */
 EXPORT int64_t tape_size(const Network *net, int64_t members, int64_t rows) {
     int64_t size = 0;
@@ -66,6 +72,7 @@ EXPORT int64_t tape_size(const Network *net, int64_t members, int64_t rows) {
 
 typedef struct {
     const Network *net;
+    const float *flat;     /* all parameters of all members */
     const int64_t *chosen; /* members, by number; NULL for all in their order */
     int64_t members, rows, blocks, block;
     int64_t first, span; /* rows that a pass back is at: it goes through many a span at a time, to want little memory */
@@ -74,8 +81,8 @@ typedef struct {
     float *tape;           /* NULL to keep nothing */
     float *outputs;        /* (members, rows, out) */
     const float *gradient; /* at the outputs */
-    const float *target;   /* (rows, out): what the outputs of all members are fitted to, */
-    float *errors;         /* and the gradients of that, (members, rows, out) */
+    const float *features; /* what another reader of the last hidden layer adds to the gradient there, (members, rows, n), or NULL */
+    float *d_flat;         /* where the gradient at the parameters goes, in the order of `flat` */
     float *packed, *scratch;
     int64_t packed_apart, scratch_apart; /* floats from one member's, or thread's, to the next one's */
     float *d_inputs;                     /* (members, rows, in - start), or (rows, in - start) where they are summed */
@@ -84,8 +91,13 @@ typedef struct {
 
 INLINE int64_t number_of(const Pass *p, int64_t member) { return p->chosen ? p->chosen[member] : member; }
 
-INLINE const float *weight_of(const Network *net, int64_t number, int64_t layer) {
-    return net->weights[layer] + number * net->sizes[layer] * net->sizes[layer + 1];
+INLINE const float *weight_of(const Pass *p, int64_t number, int64_t layer) {
+    return p->flat + p->net->weights[layer] + number * p->net->sizes[layer] * p->net->sizes[layer + 1];
+}
+
+/* A bias, gain or shift of hidden or last layer, one number for each of its outputs. */
+INLINE const float *row_of(const Pass *p, const int64_t *begins, int64_t number, int64_t layer) {
+    return p->flat + begins[layer] + number * p->net->sizes[layer + 1];
 }
 
 static int64_t packed_layers(const Network *net, int64_t layers) { /* floats of so many packed weights, one way or the other */
@@ -100,7 +112,7 @@ static void pack_part(const void *about, int64_t part, int thread) {
     const Network *net = p->net;
     int64_t member = part / net->layers, l = part % net->layers;
     int64_t in = net->sizes[l], out = net->sizes[l + 1];
-    const float *weight = weight_of(net, number_of(p, member), l);
+    const float *weight = weight_of(p, number_of(p, member), l);
     float *to = p->packed + member * p->packed_apart + packed_layers(net, l);
     (void)thread;
     if (!p->gradient && l == net->layers - 1 && out == 1) return; /* a last layer's single column is read where it lies */
@@ -120,8 +132,8 @@ static void forward_part(const void *about, int64_t part, int thread) {
     const float *x = p->x + member * p->x_apart + from * net->sizes[0];
     for (int64_t l = 0; l < net->layers; l++) {
         int64_t in = net->sizes[l], out = net->sizes[l + 1], hidden = l < net->layers - 1;
-        Right weight = {weight_of(net, number, l), out, p->packed + member * p->packed_apart + packed_layers(net, l)};
-        const float *bias = net->biases[l] + number * out;
+        Right weight = {weight_of(p, number, l), out, p->packed + member * p->packed_apart + packed_layers(net, l)};
+        const float *bias = row_of(p, net->biases, number, l);
         if (!hidden) {
             float *to = p->outputs + (member * p->rows + from) * out;
             if (out == 1) column_rows(x, in, end - from, weight.at, in, *bias, to);
@@ -133,8 +145,8 @@ static void forward_part(const void *about, int64_t part, int thread) {
         float *product = kept.product ? kept.product + first * out : before;
         rows_times(x, in, end - from, weight, in, out, bias, product, out);
         for (int64_t i = 0; net->norm && i < end - from; i++)
-            norm_row(product + i * out, out, net->gains[l] + number * out, net->shifts[l] + number * out, kept.mean + first + i,
-                     kept.rstd + first + i, before + i * out);
+            norm_row(product + i * out, out, row_of(p, net->gains, number, l), row_of(p, net->shifts, number, l),
+                     kept.mean + first + i, kept.rstd + first + i, before + i * out);
         activate(net->activation, before, (end - from) * out, output);
         x = output;
     }
@@ -142,12 +154,13 @@ static void forward_part(const void *about, int64_t part, int thread) {
 
 /* Rows of the gradient at what hidden layer `l` gave out, back through activation and norm to that at its product; what the
    norm was given from above is left in `above`. */
-static void hidden_back(const Network *net, int64_t number, int64_t l, const Kept *kept, int64_t row, int64_t count, float *above,
+static void hidden_back(const Pass *p, int64_t number, int64_t l, const Kept *kept, int64_t row, int64_t count, float *above,
                         float *to) {
+    const Network *net = p->net;
     int64_t n = net->sizes[l + 1];
     times_slope(net->activation, (net->activation == SILU ? kept->before : kept->output) + row * n, count * n, above);
     for (int64_t i = 0; net->norm && i < count; i++)
-        norm_row_back(above + i * n, kept->product + (row + i) * n, n, net->gains[l] + number * n, kept->mean[row + i],
+        norm_row_back(above + i * n, kept->product + (row + i) * n, n, row_of(p, net->gains, number, l), kept->mean[row + i],
                       kept->rstd[row + i], to + i * n);
 }
 
@@ -177,7 +190,11 @@ static void backward_part(const void *about, int64_t part, int thread) {
         Kept kept = kept_of(net, p->tape, member, l - 1, p->rows);
         float *at = at_product(p, member, l - 1), *above = above_norm(p, member, l - 1);
         rows_times(gradient + from * out, out, end - from, turned, out, in, NULL, above + from * in, in);
-        hidden_back(net, number, l - 1, &kept, p->first + from, end - from, above + from * in, at + from * in);
+        if (p->features && l == net->layers - 1) {
+            const float *more = p->features + (member * p->rows + p->first + from) * in;
+            OVER(i, (end - from) * in, put(above + from * in + i, some(above + from * in + i, left) + some(more + i, left), left);)
+        }
+        hidden_back(p, number, l - 1, &kept, p->first + from, end - from, above + from * in, at + from * in);
         gradient = at;
     }
 }
@@ -202,7 +219,7 @@ static void columns_back(const Pass *p, int64_t member, int64_t l, int64_t j, in
     int64_t hidden = l < net->layers - 1;
     const float *gradient = hidden ? at_product(p, member, l) : p->gradient + (member * p->rows + p->first) * out;
     const float *x = (l ? kept_of(net, p->tape, member, l - 1, p->rows).output : p->x + member * p->x_apart) + p->first * in;
-    float rest[CHUNK * NARROW], *d_weight = net->d_weights[l] + number * in * out;
+    float rest[CHUNK * NARROW], *d_weight = p->d_flat + net->weights[l] + number * in * out;
     for (int64_t from = 0; from < p->span; from += CHUNK) {
         int64_t count = least(CHUNK, p->span - from);
         if (out == 1) column_across(x + from * in, in, in, gradient + from, count, d_weight, p->first + from > 0);
@@ -211,10 +228,11 @@ static void columns_back(const Pass *p, int64_t member, int64_t l, int64_t j, in
         for (int64_t c = j; out > 1 && c < end; c += panel_width(c, out))
             across_panel(x + from * in, in, in, g, count, c, out, d_weight, p->first + from > 0);
     }
-    column_sums(p, gradient + j, out, end - j, NULL, NULL, net->d_biases[l] + at, NULL);
+    column_sums(p, gradient + j, out, end - j, NULL, NULL, p->d_flat + net->biases[l] + at, NULL);
     if (!net->norm || !hidden) return;
     Kept kept = kept_of(net, p->tape, member, l, p->rows);
-    column_sums(p, above_norm(p, member, l) + j, out, end - j, kept.product + j, &kept, net->d_shifts[l] + at, net->d_gains[l] + at);
+    column_sums(p, above_norm(p, member, l) + j, out, end - j, kept.product + j, &kept, p->d_flat + net->shifts[l] + at,
+                p->d_flat + net->gains[l] + at);
 }
 
 static int64_t groups_of(int64_t n) { return (n + GROUP - 1) / GROUP; }
@@ -256,7 +274,7 @@ static void inputs_part(const void *about, int64_t part, int thread) {
             Kept kept = l ? kept_of(net, p->tape, member, l - 1, p->rows) : (Kept){NULL, NULL, NULL, NULL, NULL};
             rows_times(here, out, count, turned, out, in, NULL, there, in);
             for (int64_t i = 0; l && i < count; i++)
-                hidden_back(net, number, l - 1, &kept, picked[i], 1, there + i * in, there + i * in);
+                hidden_back(p, number, l - 1, &kept, picked[i], 1, there + i * in, there + i * in);
             float *swap = here;
             here = there, there = swap;
         }
@@ -299,16 +317,6 @@ static void run_inputs_back(Pass *p, int threads) {
     share(inputs_part, p, p->blocks, threads);
 }
 
-/* Forwards, and backwards from the gradient of each member's mean squared error. */
-static void run_regress(Pass *p, int threads) {
-    int64_t count = p->rows * p->net->sizes[p->net->layers];
-    float share_of_row = 2.0f / (float)p->rows;
-    run_forward(p, threads);
-    for (int64_t i = 0; i < p->members * count; i++) p->errors[i] = (p->outputs[i] - p->target[i % count]) * share_of_row;
-    p->gradient = p->errors;
-    run_backward(p, threads);
-}
-
 /* Floats of scratch that these want for each member, or for each thread if there are more of them. */
 static int64_t region(const Network *net, int64_t rows) {
     int64_t there = tape_size(net, 1, BLOCK), back = 2 * tape_size(net, 1, least(rows, SPAN));
@@ -322,20 +330,19 @@ static void member_part(const void *about, int64_t member, int thread) {
     Pass own = *p;
     own.chosen = &number, own.members = 1;
     own.x += member * p->x_apart;
-    if (p->tape) own.tape += (p->target ? thread : member) * tape_size(p->net, 1, p->rows);
-    if (p->errors) own.errors += member * p->rows * out;
+    if (p->tape) own.tape += member * tape_size(p->net, 1, p->rows);
     if (p->outputs) own.outputs += member * p->rows * out;
     if (p->gradient) own.gradient += member * p->rows * out;
+    if (p->features) own.features += member * p->rows * p->net->sizes[p->net->layers - 1];
     own.packed += thread * p->packed_apart;
     own.scratch += thread * region(p->net, p->rows);
-    if (p->target) run_regress(&own, 1);
-    else if (p->gradient) run_backward(&own, 1);
+    if (p->gradient) run_backward(&own, 1);
     else run_forward(&own, 1);
 }
 
-static Pass pass_of(const Network *net, const int64_t *chosen, int64_t members, int64_t rows, float *memory, int64_t threads) {
+static Pass pass_of(const Network *net, const float *flat, const int64_t *chosen, int64_t members, int64_t rows, float *memory, int64_t threads) {
     int64_t apart = packed_layers(net, net->layers);
-    return (Pass){.net = net, .chosen = chosen, .members = members, .rows = rows, .packed = memory, .packed_apart = apart,
+    return (Pass){.net = net, .flat = flat, .chosen = chosen, .members = members, .rows = rows, .packed = memory, .packed_apart = apart,
                   .scratch = memory + most(members, threads) * apart};
 }
 
@@ -346,45 +353,35 @@ EXPORT int64_t scratch_size(const Network *net, int64_t members, int64_t rows, i
     return most(members, threads) * (packed_layers(net, net->layers) + region(net, rows));
 }
 
-EXPORT void forward(const Network *net, const int64_t *chosen, int64_t members, const float *x, int64_t x_apart, int64_t rows,
+EXPORT void forward(const Network *net, const float *flat, const int64_t *chosen, int64_t members, const float *x, int64_t x_apart, int64_t rows,
                     float *tape, float *outputs, float *memory, int64_t threads) {
-    Pass p = pass_of(net, chosen, members, rows, memory, threads);
+    Pass p = pass_of(net, flat, chosen, members, rows, memory, threads);
     p.x = x, p.x_apart = x_apart, p.tape = tape, p.outputs = outputs;
     if (members % threads) run_forward(&p, (int)threads);
     else share(member_part, &p, members, (int)threads);
 }
 
-/* Fills gradients at the parameters of the members. */
-EXPORT void backward(const Network *net, const int64_t *chosen, int64_t members, const float *x, int64_t x_apart, int64_t rows,
-                     float *tape, const float *gradient, float *memory, int64_t threads) {
-    Pass p = pass_of(net, chosen, members, rows, memory, threads);
-    p.x = x, p.x_apart = x_apart, p.tape = tape, p.gradient = gradient;
+/* Fills the gradient at the parameters of the members, from those at the outputs and, where `features` is given, from what
+   else reads their last hidden layer. */
+EXPORT void backward(const Network *net, const float *flat, const int64_t *chosen, int64_t members, const float *x, int64_t x_apart,
+                     int64_t rows, float *tape, const float *gradient, const float *features, float *d_flat, float *memory,
+                     int64_t threads) {
+    Pass p = pass_of(net, flat, chosen, members, rows, memory, threads);
+    p.x = x, p.x_apart = x_apart, p.tape = tape, p.gradient = gradient, p.features = features, p.d_flat = d_flat;
     if (members % threads) run_backward(&p, (int)threads);
     else share(member_part, &p, members, (int)threads);
 }
 
-/* Fills outputs, and the gradient of the sum of all members' mean squared errors: the mean is over rows, outputs are added
-   up. `errors` is as large as the outputs, and `memory` has a tape of max(members, threads) behind the rest. */
-EXPORT void regress(const Network *net, int64_t members, const float *x, int64_t rows, const float *target, float *outputs,
-                    float *errors, float *memory, int64_t threads) {
-    Pass p = pass_of(net, NULL, members, rows, memory, threads);
-    p.x = x, p.target = target, p.outputs = outputs, p.errors = errors;
-    p.tape = memory + scratch_size(net, members, rows, threads);
-    if (members % threads) run_regress(&p, (int)threads);
-    else share(member_part, &p, members, (int)threads);
-}
-
 /* Fills gradients at the inputs from column `start` on. */
-EXPORT void inputs_back(const Network *net, const int64_t *chosen, int64_t members, int64_t rows, float *tape,
+EXPORT void inputs_back(const Network *net, const float *flat, const int64_t *chosen, int64_t members, int64_t rows, float *tape,
                         const float *gradient, int64_t start, int64_t summed, float *d_inputs, float *memory, int64_t threads) {
-    Pass p = pass_of(net, chosen, members, rows, memory, threads);
+    Pass p = pass_of(net, flat, chosen, members, rows, memory, threads);
     p.tape = tape, p.gradient = gradient, p.start = start, p.summed = summed, p.d_inputs = d_inputs;
     run_inputs_back(&p, (int)threads);
 }
 
 #include "imagined.h"
-#include "actors.h"
 #include "policies.h"
 
-/* The digest of the sources that this was compiled from (`native.digest`). */
+/* The digest of the sources that this was compiled from (`library.digest`). */
 EXPORT const char *sources(void) { return SOURCES; }

@@ -1,4 +1,4 @@
-"""Steps of an ensemble of dynamics networks in C (`native/imagined.h`): from observations and actions to what follows, in a
+"""Steps of an ensemble of dynamics networks in C (`c/imagined.h`): from observations and actions to what follows, in a
 call each; what is asked of the members, drawn from their answers and measured on them never passes through torch."""
 
 from __future__ import annotations
@@ -8,24 +8,26 @@ import ctypes
 import torch
 from torch import Tensor
 
-from rl_training import native
-from rl_training.models.native_net import NativeNet, floats, passes_threads
-from rl_training.native import World
+from rl_training.kernels.library import World, library
+from rl_training.kernels.mlp import MLPLayout, floats
+from rl_training.kernels.threads import num_threads
 
 
 class NativeDynamics:
     """Members that predict (next_obs - obs, reward); `bounds` are the soft upper and lower ones of their log-variances,
     (members, obs_dim + 1) each, or None where they say means alone. Everything is outside of autograd."""
 
-    def __init__(self, net: NativeNet, *, obs_dim: int, input_mean: Tensor, bounds: tuple[Tensor, Tensor] | None) -> None:
-        passes = native.library()
+    def __init__(
+        self, layout: MLPLayout, flat: Tensor, *, obs_dim: int, input_mean: Tensor, bounds: tuple[Tensor, Tensor] | None
+    ) -> None:
+        passes = library()
         assert passes is not None
-        self._passes, self._net, self.obs_dim = passes, net, obs_dim
-        self.action_dim = net.layout.sizes[0] - obs_dim
+        self._passes, self._layout, self._members, self.obs_dim = passes, layout, layout.count(None), obs_dim
+        self.action_dim = layout.sizes[0] - obs_dim
         bounds = None if bounds is None else (bounds[0].contiguous(), bounds[1].contiguous())
-        self._held = input_mean.contiguous(), bounds  # as long as they are here, their memory is
+        self._held = input_mean.contiguous(), bounds, flat  # as long as they are here, their memory is
         upper, lower = (None, None) if bounds is None else (bound.data_ptr() for bound in bounds)
-        self._world = World(net.address, obs_dim, self.action_dim, self._held[0].data_ptr(), upper, lower)
+        self._world = World(layout.address, flat.data_ptr(), obs_dim, self.action_dim, self._held[0].data_ptr(), upper, lower)
         self._at = ctypes.addressof(self._world)
 
     def serves(self, *tensors: Tensor) -> bool:
@@ -34,18 +36,18 @@ class NativeDynamics:
 
     def particles(self, obs: Tensor, actions: Tensor, luck: Tensor | None) -> tuple[Tensor, Tensor]:
         """As `Members.particles`."""
-        count = self._net.members if luck is None else len(luck)
-        if count % self._net.members:
-            raise ValueError(f"{count} particles cannot be shared evenly by {self._net.members} members")
-        rows, asked = obs.shape[-2], 1 if obs.dim() == actions.dim() == 2 else count // self._net.members
+        count = self._members if luck is None else len(luck)
+        if count % self._members:
+            raise ValueError(f"{count} particles cannot be shared evenly by {self._members} members")
+        rows, asked = obs.shape[-2], 1 if obs.dim() == actions.dim() == 2 else count // self._members
         obs, obs_apart = _rows_of(obs, (count, rows, self.obs_dim))
         actions, actions_apart = _rows_of(actions, (count, rows, self.action_dim))
         if luck is not None and luck.shape != (count, self.obs_dim):
             raise ValueError(f"luck of shape {tuple(luck.shape)} for particles of {self.obs_dim} dimensions")
         luck = None if luck is None else luck.contiguous()
         next_obs, rewards = floats(count, rows, self.obs_dim), floats(count, rows)
-        threads = passes_threads()
-        memory = self._memory(rows * asked, threads, inputs=self._net.members)
+        threads = num_threads()
+        memory = self._memory(rows * asked, threads, inputs=self._members)
         self._passes.imagine_particles(
             self._at, obs.data_ptr(), obs_apart, actions.data_ptr(), actions_apart, None if luck is None else luck.data_ptr(),
             count, rows, next_obs.data_ptr(), rewards.data_ptr(), memory.data_ptr(), threads,
@@ -62,7 +64,7 @@ class NativeDynamics:
         if chosen.shape != (rows,):
             raise ValueError(f"members of shape {tuple(chosen.shape)} for {rows} rows")
         next_obs, numbers = floats(rows, self.obs_dim), [floats(rows) for _ in range(3)]
-        threads = passes_threads()
+        threads = num_threads()
         memory = self._memory(rows, threads, inputs=1)
         self._passes.imagine_rows(
             self._at, obs.data_ptr(), actions.data_ptr(), chosen.data_ptr(), noise.data_ptr(), rows, next_obs.data_ptr(),
@@ -73,9 +75,9 @@ class NativeDynamics:
 
     def _memory(self, rows: int, threads: int, *, inputs: int) -> Tensor:
         """Room for inputs, of all members or of so many, and outputs of so many rows, and for the pass between them."""
-        sizes = self._net.layout.sizes
-        held = rows * (inputs * sizes[0] + self._net.members * sizes[-1])
-        return floats(held + self._net.scratch(rows, threads))
+        sizes = self._layout.sizes
+        held = rows * (inputs * sizes[0] + self._members * sizes[-1])
+        return floats(held + self._layout.memory(self._passes, self._members, rows, threads)[1])
 
 
 def _rows_of(tensor: Tensor, shape: tuple[int, int, int]) -> tuple[Tensor, int]:

@@ -2,6 +2,7 @@
 
 typedef struct {
     const Network *net;
+    const float *flat; /* its parameters */
     int64_t obs_dim, action_dim;
     const float *input_mean;    /* (obs_dim + action_dim), taken off the inputs; their scale stands in the weights */
     const float *upper, *lower; /* (members, obs_dim + 1): soft bounds of log-variances; NULL where there are means alone */
@@ -64,7 +65,7 @@ EXPORT void imagine_particles(const World *w, const float *obs, int64_t obs_apar
         int64_t particle = i / asked * each + i % asked;
         join_inputs(w, obs + particle * obs_apart, actions + particle * actions_apart, rows, x + i * rows * in);
     }
-    forward(w->net, NULL, members, x, asked * rows * in, asked * rows, NULL, outputs, outputs + members * asked * rows * out, threads);
+    forward(w->net, w->flat, NULL, members, x, asked * rows * in, asked * rows, NULL, outputs, outputs + members * asked * rows * out, threads);
     for (int64_t particle = 0; particle < particles; particle++) {
         int64_t member = particle / each, at = member * asked + (asked > 1 ? particle % each : 0);
         move_particle(w, member, outputs + at * rows * out, obs + particle * obs_apart,
@@ -96,7 +97,7 @@ EXPORT void imagine_rows(const World *w, const float *obs, const float *actions,
     int64_t members = w->net->members, in = w->net->sizes[0], out = outputs_of(w), dims = w->obs_dim + 1;
     float *outputs = memory + rows * in;
     join_inputs(w, obs, actions, rows, memory);
-    forward(w->net, NULL, members, memory, 0, rows, NULL, outputs, outputs + members * rows * out, threads);
+    forward(w->net, w->flat, NULL, members, memory, 0, rows, NULL, outputs, outputs + members * rows * out, threads);
     for (int64_t r = 0; r < rows; r += LANES) {
         int64_t count = least(LANES, rows - r);
         vec largest = {0};

@@ -1,7 +1,7 @@
-"""Passes through networks in C (`passes.c`), where they were compiled when the package was installed.
+"""The compiled library behind the ops (`c/passes.c`), where it was compiled when the package was installed.
 
-`hatch_build.py` does that with whatever C compiler there is; without one, or on a processor it is not made for, everything
-goes through torch and numpy. `docs/decisions/0010` tells what it is for. RL_TRAINING_NATIVE=0 leaves it out of a process.
+`hatch_build.py` does that with whatever C compiler there is; without one, or on a processor it is not made for, every op
+is what its definition in torch says. RL_TRAINING_NATIVE=0 leaves the library out of a process.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any, TypeAlias
 
 log = logging.getLogger(__name__)
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent / "c"
 KINDS = {"AVX512": "avx512", "AVX2": "avx2"}  # what torch calls a processor, and the library for it
 MOST_LAYERS = 12
 SWITCH = "RL_TRAINING_NATIVE"
 
-Passes: TypeAlias = Any
+Library: TypeAlias = Any
 """The library, whose functions are those of `CALLS`."""
 
-_Row = ctypes.c_void_p * MOST_LAYERS
+_Layers = ctypes.c_int64 * MOST_LAYERS
 
 
 class Network(ctypes.Structure):
-    """As `passes.c` has it: sizes, and where the parameters of the first member lie and their gradients go."""
+    """As `passes.c` has it: sizes, and where in a flat vector the parameters of the first member begin."""
 
     _fields_ = (
         ("layers", ctypes.c_int64),
@@ -36,8 +36,7 @@ class Network(ctypes.Structure):
         ("activation", ctypes.c_int64),
         ("norm", ctypes.c_int64),
         ("sizes", ctypes.c_int64 * (MOST_LAYERS + 1)),
-        *((name, _Row) for name in ("weights", "biases", "gains", "shifts")),
-        *((name, _Row) for name in ("d_weights", "d_biases", "d_gains", "d_shifts")),
+        *((name, _Layers) for name in ("weights", "biases", "gains", "shifts")),
     )
 
 
@@ -45,7 +44,7 @@ class World(ctypes.Structure):
     """As `imagined.h` has it: members of dynamics networks, what is taken off their inputs, bounds of their log-variances."""
 
     _fields_ = (
-        ("net", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("net", "flat")),
         ("obs_dim", ctypes.c_int64),
         ("action_dim", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("input_mean", "upper", "lower")),
@@ -68,49 +67,27 @@ class Population(ctypes.Structure):
     )
 
 
-_POINTER, _COUNT, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 CALLS = {
+    "features_at": ([_POINTER, _COUNT], _COUNT),
     "tape_size": ([_POINTER, _COUNT, _COUNT], _COUNT),
     "scratch_size": ([_POINTER, _COUNT, _COUNT, _COUNT], _COUNT),
-    "forward": ([_POINTER, _POINTER, _COUNT, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _POINTER, _COUNT], None),
-    "backward": ([_POINTER, _POINTER, _COUNT, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _POINTER, _COUNT], None),
-    "regress": ([_POINTER, _COUNT, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _POINTER, _COUNT], None),
-    "fit_size": ([_POINTER, _COUNT, _COUNT], _COUNT),
-    "fit_values": (
-        [_POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _COUNT, _POINTER, _COUNT, _POINTER, _POINTER, _COUNT],
-        None,
-    ),
-    "choose": ([*[_POINTER] * 3, _NUMBER, _NUMBER, _COUNT, *[_POINTER] * 3, _COUNT], None),
-    "desk_size": ([_POINTER, _POINTER, _COUNT, _COUNT], _COUNT),
-    "foresee": (
-        [_POINTER, _POINTER, *[_POINTER, _COUNT] * 3, _POINTER, *[_NUMBER] * 3, _COUNT, _POINTER, _POINTER, _COUNT],
-        None,
-    ),
-    "climb": ([*[_POINTER] * 3, _COUNT, _NUMBER, _COUNT, _POINTER, _POINTER, _COUNT], None),
-    "draw_rows": ([_POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _COUNT, _POINTER], None),
+    "forward": ([*[_POINTER] * 3, _COUNT, _POINTER, _COUNT, _COUNT, *[_POINTER] * 3, _COUNT], None),
+    "backward": ([*[_POINTER] * 3, _COUNT, _POINTER, _COUNT, _COUNT, *[_POINTER] * 5, _COUNT], None),
+    "inputs_back": ([*[_POINTER] * 3, _COUNT, _COUNT, *[_POINTER] * 2, _COUNT, _COUNT, *[_POINTER] * 2, _COUNT], None),
+    "squash": ([_POINTER, _POINTER, _COUNT, _COUNT, *[_POINTER] * 3], None),
+    "squash_back": ([*[_POINTER] * 5, _COUNT, _COUNT, _POINTER], None),
     "imagine_particles": (
         [_POINTER, _POINTER, _COUNT, _POINTER, _COUNT, _POINTER, _COUNT, _COUNT, *[_POINTER] * 3, _COUNT],
         None,
     ),
     "imagine_rows": ([*[_POINTER] * 5, _COUNT, *[_POINTER] * 5, _COUNT], None),
     "act_as_many": ([_POINTER], None),
-    "adam": ([*[_POINTER] * 5, _COUNT, *[_NUMBER] * 5, _COUNT], None),
-    "follow": ([_POINTER, _POINTER, _COUNT, _NUMBER, _COUNT], None),
-    "squash": ([_POINTER, _POINTER, _COUNT, _COUNT, *[_POINTER] * 3], None),
-    "squash_back": ([*[_POINTER] * 5, _COUNT, _COUNT, _POINTER], None),
-    "targets": ([_POINTER, _COUNT, _POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _NUMBER, _COUNT, _POINTER], None),
-    "squared_errors": ([_POINTER, _COUNT, _POINTER, _COUNT, _POINTER], None),
-    "mean_of": ([_POINTER, _COUNT, _POINTER], None),
-    "lowest_shares": ([_POINTER, _COUNT, _COUNT, _NUMBER, _POINTER], None),
-    "inputs_back": (
-        [_POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _COUNT],
-        None,
-    ),
 }
 
 
 @lru_cache(maxsize=1)
-def library() -> Passes | None:
+def library() -> Library | None:
     """The compiled passes, or None where there are none for this processor."""
     return None if os.environ.get(SWITCH) == "0" else load(kind_of_processor())
 
@@ -121,7 +98,7 @@ def in_use() -> str:
 
 
 @cache
-def load(kind: str) -> Passes | None:
+def load(kind: str) -> Library | None:
     """The passes compiled for one kind of processor, if they are there."""
     path = FOLDER / f"passes_{kind}.so"
     if not path.is_file():
@@ -151,7 +128,7 @@ def digest() -> str:
     return found.hexdigest()
 
 
-def _is_of_these_sources(passes: Passes) -> bool:
+def _is_of_these_sources(passes: Library) -> bool:
     if not hasattr(passes, "sources"):
         return False
     passes.sources.argtypes, passes.sources.restype = [], ctypes.c_char_p

@@ -1,0 +1,323 @@
+"""Multi-layer perceptrons over a flat vector of parameters: the outputs, and the pullback to parameters and inputs.
+
+`MLPLayout.definition` is what they mean. Passes over float32 on the CPU are made in C where it was compiled, in one call for
+all layers of all members; elsewhere torch makes them, and autograd the pullback.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from rl_training.kernels.library import MOST_LAYERS, Library, Network, library
+from rl_training.kernels.threads import num_threads
+
+ACTIVATIONS = {"relu": torch.relu, "silu": F.silu, "tanh": torch.tanh}  # in the order of their numbers in C
+LAYER_NORM_EPS = 1e-5
+
+floats = partial(torch.empty, dtype=torch.float32)  # memory as C reads it, whatever torch's default type is
+
+
+class Layer(NamedTuple):
+    """One layer's parameters; `gain` and `shift` belong to the layer norm and are None without one."""
+
+    weight: Tensor  # (in, out), or (members, in, out)
+    bias: Tensor  # (out,), or (members, 1, out)
+    gain: Tensor | None
+    shift: Tensor | None
+
+
+class MLPPullback(Protocol):
+    """From the gradient at the outputs of one pass."""
+
+    features: Tensor  # the last hidden layer's outputs, of a single network
+
+    def parameters(self, d_outputs: Tensor, *, d_features: Tensor | None = None, into: Tensor | None = None) -> Tensor:
+        """The gradient at the flat vector, in memory of its own or `into` a part of a larger one. `d_features` is what
+        reaches the last hidden layer from another reader of it."""
+
+    def inputs(self, d_outputs: Tensor, *, start: int = 0) -> Tensor:
+        """The gradient at the inputs from column `start` on: added up over members that read the same rows."""
+
+
+class MLPLayout:
+    """A network, or with `members` that many independent ones of one shape side by side, apart from its numbers: the
+    layers are slices of a flat vector. With members outputs have a leading axis of that length."""
+
+    def __init__(
+        self, sizes: Sequence[int], *, members: int | None = None, activation: str = "tanh", layer_norm: bool = False
+    ) -> None:
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation {activation!r} is none of {', '.join(ACTIVATIONS)}")
+        # plain ints, also where numpy's came: they go to C, into files and into the names of shapes
+        self.sizes, self.members = tuple(map(int, sizes)), members if members is None else int(members)
+        self.activation, self.layer_norm = activation, layer_norm
+        self.shapes = [self._layer_shapes(i) for i in range(len(self.sizes) - 1)]
+        self.num_parameters = sum(math.prod(shape) for shapes in self.shapes for shape in shapes)
+        self._network = self._as_network() if len(self.sizes) <= MOST_LAYERS + 1 else None
+        self._memory: dict[tuple[int, int, int], tuple[int, int]] = {}
+
+    def _layer_shapes(self, index: int) -> list[tuple[int, ...]]:
+        n_in, n_out = self.sizes[index], self.sizes[index + 1]
+        hidden = index < len(self.sizes) - 2
+        row: tuple[int, ...] = (n_out,) if self.members is None else (self.members, 1, n_out)
+        weight: tuple[int, ...] = (n_in, n_out) if self.members is None else (self.members, n_in, n_out)
+        return [weight, row] + ([row, row] if self.layer_norm and hidden else [])
+
+    def layers(self, flat: Tensor) -> list[Layer]:
+        """`flat` cut into layers, without copying."""
+        layers, start = [], 0
+        for shapes in self.shapes:
+            parts: list[Tensor] = []
+            for shape in shapes:
+                end = start + math.prod(shape)
+                parts.append(flat[start:end].view(shape))
+                start = end
+            gain, shift = parts[2:] if len(parts) == 4 else (None, None)
+            layers.append(Layer(parts[0], parts[1], gain, shift))
+        return layers
+
+    @torch.no_grad()
+    def initialize(self, flat: Tensor, *, gains: Sequence[float] | None = None) -> None:
+        """Orthogonal weights with the given gain per layer and zero biases; without gains, torch's Linear default."""
+        for i, layer in enumerate(self.layers(flat)):
+            if gains is None:
+                bound = 1.0 / math.sqrt(layer.weight.shape[-2])
+                layer.weight.uniform_(-bound, bound)
+                layer.bias.uniform_(-bound, bound)
+            else:
+                for weight in layer.weight.view(-1, *layer.weight.shape[-2:]):
+                    weight.copy_(_orthogonal(weight.shape[0], weight.shape[1]) * gains[i])
+                layer.bias.zero_()
+            if layer.gain is not None and layer.shift is not None:
+                layer.gain.fill_(1.0)
+                layer.shift.zero_()
+
+    def definition(self, layers: Sequence[Layer], x: Tensor) -> tuple[Tensor, Tensor]:
+        """The outputs for rows `x` (batch, in) or (members, batch, in), and what the last layer read."""
+        h = x.to(layers[0].weight.dtype)
+        for layer in layers[:-1]:
+            h = h @ layer.weight + layer.bias
+            if layer.gain is not None and layer.shift is not None:
+                h = F.layer_norm(h, h.shape[-1:], eps=LAYER_NORM_EPS) * layer.gain + layer.shift
+            h = ACTIVATIONS[self.activation](h)
+        return h @ layers[-1].weight + layers[-1].bias, h
+
+    def __call__(self, flat: Tensor, x: Tensor, members: Tensor | None = None) -> Tensor:
+        """The outputs, of some of the members where they are named by number; for one row (in,) without an axis of rows.
+        Differentiable by autograd."""
+        if x.dim() == 1:
+            return self(flat, x.unsqueeze(0), members).squeeze(-2)
+        passes = self._passes(flat, x)
+        if passes is None:
+            return self.definition(_select(self.layers(flat), members), x)[0]
+        if torch.is_grad_enabled() and (flat.requires_grad or x.requires_grad):
+            outputs: Tensor = _Pass.apply(x, flat, self, members)  # type: ignore[no-untyped-call]
+            return outputs
+        return self._forward(passes, flat, x.contiguous(), self._chosen(members, x), keeps=False)[0]
+
+    @torch.no_grad()
+    def vjp(self, flat: Tensor, x: Tensor, members: Tensor | None = None) -> tuple[Tensor, MLPPullback]:
+        """The outputs, and the pullback from gradients at them."""
+        passes = self._passes(flat, x)
+        if passes is None:
+            return _by_autograd(self, flat, x, members)
+        x, members = x.contiguous(), self._chosen(members, x)
+        outputs, tape = self._forward(passes, flat, x, members, keeps=True)
+        return outputs, _Tape(passes, self, flat, x, tape, members)
+
+    def _passes(self, flat: Tensor, x: Tensor) -> Library | None:
+        """The library in C, if it has passes for such a network, over such parameters and inputs."""
+        if not (flat.is_cpu and x.is_cpu and flat.dtype is x.dtype is torch.float32 and x.shape[-1] == self.sizes[0]):
+            return None
+        rows_of_all = x.dim() == 2 or (x.dim() == 3 and len(x) == self.members)
+        return library() if self._network is not None and rows_of_all and x.shape[-2] and flat.is_contiguous() else None
+
+    def _forward(
+        self, passes: Library, flat: Tensor, x: Tensor, members: Tensor | None, *, keeps: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        count, rows, threads = self.count(members), x.shape[-2], num_threads()
+        tape_size, scratch = self.memory(passes, count, rows, threads)
+        tape, memory = floats(tape_size) if keeps else None, floats(scratch)
+        outputs = self.empty(count, rows, self.sizes[-1])
+        passes.forward(
+            self.address, flat.data_ptr(), address_of(members), count, x.data_ptr(), _apart(x), rows, address_of(tape),
+            outputs.data_ptr(), memory.data_ptr(), threads,
+        )  # fmt: skip
+        return outputs, tape
+
+    def count(self, members: Tensor | None) -> int:
+        return (self.members or 1) if members is None else len(members)
+
+    def empty(self, members: int, rows: int, width: int) -> Tensor:
+        return floats(rows, width) if self.members is None else floats(members, rows, width)
+
+    def memory(self, passes: Library, members: int, rows: int, threads: int) -> tuple[int, int]:
+        """Floats of a tape, and of the memory that a pass wants meanwhile."""
+        key = (members, rows, threads)
+        if (known := self._memory.get(key)) is None:
+            scratch = passes.scratch_size(self.address, members, rows, threads)
+            known = self._memory[key] = (passes.tape_size(self.address, members, rows), scratch)
+        return known
+
+    @property
+    def address(self) -> int:
+        """Of the shape as C reads it."""
+        assert self._network is not None
+        return ctypes.addressof(self._network)
+
+    def _as_network(self) -> Network:
+        network = Network()
+        network.layers, network.members, network.norm = len(self.shapes), self.members or 1, self.layer_norm
+        network.activation = list(ACTIVATIONS).index(self.activation)
+        network.sizes[: len(self.sizes)] = self.sizes
+        start = 0
+        for i, shapes in enumerate(self.shapes):
+            for begins, shape in zip((network.weights, network.biases, network.gains, network.shifts), shapes, strict=False):
+                begins[i] = start
+                start += math.prod(shape)
+        return network
+
+    def _chosen(self, members: Tensor | None, x: Tensor) -> Tensor | None:
+        """Numbers of members as C reads them; it would read whatever lies where there is none."""
+        if members is None:
+            return None
+        members = members.to("cpu", torch.int64).contiguous()
+        known = members.dim() == 1 and (not len(members) or 0 <= members.min().item() <= members.max().item() < self.count(None))
+        if not known or (x.dim() == 3 and len(members) != len(x)):
+            raise IndexError(f"members {members.tolist()} of {self.members} for inputs of shape {tuple(x.shape)}")
+        return members
+
+
+class _Tape:
+    """A pass in C with what it kept, and the way back."""
+
+    __slots__ = ("features_", "flat", "layout", "members", "passes", "tape", "x")
+
+    def __init__(
+        self, passes: Library, layout: MLPLayout, flat: Tensor, x: Tensor, tape: Tensor | None, members: Tensor | None
+    ) -> None:
+        self.passes, self.layout, self.flat, self.x, self.tape, self.members = passes, layout, flat, x, tape, members
+
+    @property
+    def features(self) -> Tensor:
+        assert self.tape is not None
+        (rows, _), width = self.x.shape, self.layout.sizes[-2]
+        start = self.passes.features_at(self.layout.address, rows)
+        return self.tape[start : start + rows * width].view(rows, width)
+
+    def parameters(self, d_outputs: Tensor, *, d_features: Tensor | None = None, into: Tensor | None = None) -> Tensor:
+        layout, rows, threads = self.layout, self.x.shape[-2], num_threads()
+        count = layout.count(self.members)
+        d_outputs = _floats(d_outputs, count * rows * layout.sizes[-1])
+        d_features = None if d_features is None else _floats(d_features, count * rows * layout.sizes[-2])
+        if into is None:
+            into = floats(layout.num_parameters)
+        if self.members is not None:
+            into.zero_()
+        memory = floats(layout.memory(self.passes, count, rows, threads)[1])
+        self.passes.backward(
+            layout.address, self.flat.data_ptr(), address_of(self.members), count, self.x.data_ptr(), _apart(self.x), rows,
+            address_of(self.tape), d_outputs.data_ptr(), address_of(d_features), into.data_ptr(), memory.data_ptr(), threads,
+        )  # fmt: skip
+        return into
+
+    def inputs(self, d_outputs: Tensor, *, start: int = 0) -> Tensor:
+        layout, rows, threads = self.layout, self.x.shape[-2], num_threads()
+        count, summed, width = layout.count(self.members), self.x.dim() == 2, layout.sizes[0] - start
+        d_outputs = _floats(d_outputs, count * rows * layout.sizes[-1])
+        d_inputs = floats(rows, width) if summed else floats(count, rows, width)
+        memory = floats(layout.memory(self.passes, count, rows, threads)[1])
+        self.passes.inputs_back(
+            layout.address, self.flat.data_ptr(), address_of(self.members), count, rows, address_of(self.tape),
+            d_outputs.data_ptr(), start, summed, d_inputs.data_ptr(), memory.data_ptr(), threads,
+        )  # fmt: skip
+        return d_inputs
+
+
+class _Graph:
+    """A pass under autograd, and the way back through it."""
+
+    def __init__(self, outputs: Tensor, features: Tensor, x: Tensor, parts: list[Tensor]) -> None:
+        self.outputs, self.read, self.x, self.parts = outputs, features, x, parts
+        self.features = features.detach()
+
+    def parameters(self, d_outputs: Tensor, *, d_features: Tensor | None = None, into: Tensor | None = None) -> Tensor:
+        known = [(self.outputs, d_outputs.reshape(self.outputs.shape))]
+        if d_features is not None and self.read.requires_grad:
+            known.append((self.read, d_features))
+        outputs, gradients = zip(*known, strict=True)
+        found = torch.autograd.grad(outputs, self.parts, gradients, retain_graph=True)
+        return torch.cat([g.reshape(-1) for g in found], out=into)
+
+    def inputs(self, d_outputs: Tensor, *, start: int = 0) -> Tensor:
+        d_outputs = d_outputs.reshape(self.outputs.shape)
+        return torch.autograd.grad(self.outputs, [self.x], d_outputs, retain_graph=True)[0][..., start:]
+
+
+def _by_autograd(layout: MLPLayout, flat: Tensor, x: Tensor, members: Tensor | None) -> tuple[Tensor, _Graph]:
+    layers = [[p if p is None else p.detach().requires_grad_() for p in layer] for layer in layout.layers(flat)]
+    x = x.detach().to(flat.dtype).requires_grad_()
+    with torch.enable_grad():
+        outputs, features = layout.definition(_select([Layer(*layer) for layer in layers], members), x)
+    return outputs.detach(), _Graph(outputs, features, x, [p for layer in layers for p in layer if p is not None])
+
+
+class _Pass(torch.autograd.Function):
+    """A pass in C as a node of autograd's graph, for modules that are made of our networks."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, flat: Tensor, layout: MLPLayout, members: Tensor | None) -> Tensor:  # type: ignore[override]
+        outputs, ctx.pull = layout.vjp(flat, x, members)
+        return outputs
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, d_outputs: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        wants_inputs, wants_parameters = ctx.needs_input_grad[:2]
+        d_inputs = ctx.pull.inputs(d_outputs) if wants_inputs else None
+        return d_inputs, ctx.pull.parameters(d_outputs) if wants_parameters else None, None, None
+
+
+def address_of(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def as_rows(x: Tensor) -> Tensor:
+    """A single row as a batch of one; a batch as it is."""
+    return x.unsqueeze(0) if x.dim() == 1 else x
+
+
+def _floats(tensor: Tensor, count: int) -> Tensor:
+    """The tensor as C reads it; what has another number of elements is refused."""
+    if tensor.numel() != count:
+        raise ValueError(f"a tensor of shape {tuple(tensor.shape)} where {count} numbers belong")
+    return tensor.to("cpu", torch.float32).contiguous()
+
+
+def _apart(x: Tensor) -> int:
+    """Floats from one member's inputs to the next one's."""
+    return 0 if x.dim() == 2 else x.shape[-2] * x.shape[-1]
+
+
+def _select(layers: Sequence[Layer], members: Tensor | None) -> Sequence[Layer]:
+    """The layers of some of the members."""
+    if members is None:
+        return layers
+    return [Layer(*(p if p is None else p[members] for p in layer)) for layer in layers]  # type: ignore[arg-type]
+
+
+def _orthogonal(n_in: int, n_out: int) -> Tensor:
+    """A random (n_in, n_out) matrix with orthonormal rows or columns, whichever are fewer."""
+    tall = torch.randn(max(n_in, n_out), min(n_in, n_out), dtype=torch.float32)
+    basis, r = torch.linalg.qr(tall)
+    matrix: Tensor = basis * r.diagonal().sign()  # makes the distribution uniform
+    return matrix if n_in >= n_out else matrix.mT
