@@ -25,7 +25,7 @@ from rl_training.models import (
 )
 
 PATH = Path(__file__).parent / "data" / "golden_updates.npz"
-UPDATES, ROWS, OBS, ACTIONS, RATE = 20, 24, 5, 3, 1e-3
+UPDATES, ROWS, OBS, ACTIONS, RATE = 20, 24, 5, 3, 3e-4
 HIDDEN = (16, 12)
 
 

@@ -12,7 +12,10 @@ import logging
 import os
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +70,7 @@ class Population(ctypes.Structure):
     )
 
 
-_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+_POINTER, _COUNT, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 CALLS = {
     "features_at": ([_POINTER, _COUNT], _COUNT),
     "tape_size": ([_POINTER, _COUNT, _COUNT], _COUNT),
@@ -75,6 +78,7 @@ CALLS = {
     "forward": ([*[_POINTER] * 3, _COUNT, _POINTER, _COUNT, _COUNT, *[_POINTER] * 3, _COUNT], None),
     "backward": ([*[_POINTER] * 3, _COUNT, _POINTER, _COUNT, _COUNT, *[_POINTER] * 5, _COUNT], None),
     "inputs_back": ([*[_POINTER] * 3, _COUNT, _COUNT, *[_POINTER] * 2, _COUNT, _COUNT, *[_POINTER] * 2, _COUNT], None),
+    "adam": ([*[_POINTER] * 5, _COUNT, *[_NUMBER] * 5, _COUNT], None),
     "squash": ([_POINTER, _POINTER, _COUNT, _COUNT, *[_POINTER] * 3], None),
     "squash_back": ([*[_POINTER] * 5, _COUNT, _COUNT, _POINTER], None),
     "imagine_particles": (
@@ -95,6 +99,16 @@ def library() -> Library | None:
 def in_use() -> str:
     """Which of them this process computes with, or "none"."""
     return "none" if library() is None else kind_of_processor()
+
+
+def library_for(*tensors: Tensor) -> Library | None:
+    """The library, if it is there and reads such tensors: float32 on the CPU. Here every op decides between C and torch."""
+    import torch
+
+    for tensor in tensors:  # not `all`, which takes as long again
+        if not (tensor.is_cpu and tensor.dtype is torch.float32):
+            return None
+    return library()
 
 
 @cache

@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from rl_training.kernels.library import MOST_LAYERS, Library, Network, library
+from rl_training.kernels.differentiable import outside_autograd
+from rl_training.kernels.library import MOST_LAYERS, Library, Network, library_for
 from rl_training.kernels.threads import num_threads
 
 ACTIVATIONS = {"relu": torch.relu, "silu": F.silu, "tanh": torch.tanh}  # in the order of their numbers in C
@@ -124,7 +125,7 @@ class MLPLayout:
             return outputs
         return self._forward(passes, flat, x.contiguous(), self._chosen(members, x), keeps=False)[0]
 
-    @torch.no_grad()
+    @outside_autograd
     def vjp(self, flat: Tensor, x: Tensor, members: Tensor | None = None) -> tuple[Tensor, MLPPullback]:
         """The outputs, and the pullback from gradients at them."""
         passes = self._passes(flat, x)
@@ -136,10 +137,9 @@ class MLPLayout:
 
     def _passes(self, flat: Tensor, x: Tensor) -> Library | None:
         """The library in C, if it has passes for such a network, over such parameters and inputs."""
-        if not (flat.is_cpu and x.is_cpu and flat.dtype is x.dtype is torch.float32 and x.shape[-1] == self.sizes[0]):
-            return None
         rows_of_all = x.dim() == 2 or (x.dim() == 3 and len(x) == self.members)
-        return library() if self._network is not None and rows_of_all and x.shape[-2] and flat.is_contiguous() else None
+        fits = self._network is not None and rows_of_all and x.shape[-1] == self.sizes[0] and x.shape[-2]
+        return library_for(flat, x) if fits else None
 
     def _forward(
         self, passes: Library, flat: Tensor, x: Tensor, members: Tensor | None, *, keeps: bool

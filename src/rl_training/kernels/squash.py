@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from rl_training.kernels.differentiable import Pullback
-from rl_training.kernels.library import Library, library
+from rl_training.kernels.differentiable import Pullback, outside_autograd
+from rl_training.kernels.library import Library, library_for
 from rl_training.kernels.mlp import floats
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
@@ -39,7 +39,7 @@ def squash(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     return _forward(compiled, outputs, noise)[:2]
 
 
-@torch.no_grad()
+@outside_autograd
 def vjp(outputs: Tensor, noise: Tensor) -> tuple[tuple[Tensor, Tensor], Pullback]:
     """The same with the pullback from gradients at actions and log-probabilities to that at `outputs`."""
     compiled = _compiled(outputs, noise)
@@ -62,8 +62,7 @@ def vjp(outputs: Tensor, noise: Tensor) -> tuple[tuple[Tensor, Tensor], Pullback
 
 def _compiled(outputs: Tensor, noise: Tensor) -> Library | None:
     """The library in C, if it can read these."""
-    readable = outputs.is_cpu and outputs.dtype is noise.dtype is torch.float32 and noise.dim() == outputs.dim() == 2
-    return library() if readable else None
+    return library_for(outputs, noise) if noise.dim() == outputs.dim() == 2 else None
 
 
 def _forward(compiled: Library, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -15,6 +15,7 @@
 #include "loops.h"
 #include "rows.h"
 #include "squash.h"
+#include "adam.h"
 
 #define MOST_LAYERS 12
 #define BLOCK 64   /* rows that one thread takes through a network at a time */
