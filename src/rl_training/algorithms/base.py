@@ -14,7 +14,7 @@ from rl_training.algorithms.optim import Adam
 from rl_training.errors import CheckpointError
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
 from rl_training.models.policy_network import PolicyNetwork
-from rl_training.types import Batch, EnvSpec, Metrics, State, UpdateResult
+from rl_training.types import Batch, EnvSpec, State, UpdateResult
 
 EpisodePolicy: TypeAlias = "Callable[[Tensor, list[int]], Tensor]"
 """From observations and the number of the episode that each row is in to actions."""

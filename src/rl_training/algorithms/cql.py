@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.entry import several_samples
+from rl_training.algorithms.asking import several_samples
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.algorithms.sac import SAC, Temperature, critic_loss
 from rl_training.kernels.differentiable import loss

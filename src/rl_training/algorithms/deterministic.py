@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from rl_training.algorithms.asking import actions_of, exported, q_values_of
 from rl_training.algorithms.base import Algorithm
-from rl_training.algorithms.entry import actor_of, exported, of_any_obs, q_function, type_of
+from rl_training.algorithms.entry import of_any_obs, type_of
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.algorithms.sac import critic_loss, td_targets
 from rl_training.kernels.differentiable import loss
@@ -54,12 +55,12 @@ class DeterministicActorAlgorithm(Algorithm):
         exploration_noise: float,
         actor_learning_rate: float | None,
     ) -> None:
-        self.model: Any = model
+        self.model = cast("Any", model)
         self.learning_rate, self.gamma, self.tau, self.exploration_noise = learning_rate, gamma, tau, exploration_noise
         # unlike SAC's, the next action of the target is the target actor's, so the copy is of both
         self.target: Any = copy.deepcopy(self.model).requires_grad_(False)
-        self.actions, self.q_values = actor_of(model), q_function(model)
-        self.target_actions, self.target_q_values = actor_of(self.target), q_function(self.target)
+        self.actions, self.q_values = actions_of(model), q_values_of(model)
+        self.target_actions, self.target_q_values = actions_of(self.target), q_values_of(self.target)
         self.actor_parameters = list(self.model.actor.parameters())
         self.critic_parameters = list(self.model.critics.parameters())
         self.dtype = type_of(self.actor_parameters)

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.entry import plain, predictor, type_of
+from rl_training.algorithms.asking import predictions_of
+from rl_training.algorithms.entry import plain, type_of
 from rl_training.algorithms.optim import Adam
 from rl_training.kernels.differentiable import loss
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel, disagreement
@@ -80,7 +81,7 @@ class DynamicsLearner:
 
     def __init__(self, model: MLPMOPOEnsembleModel | Any, *, learning_rate: float, decays: Sequence[float] = ()) -> None:
         self.model: Any = model
-        self.predict = predictor(model)
+        self.predict = predictions_of(model)
         self.deterministic = getattr(model, "deterministic", False)
         self.decays = tuple(decays)
         self.parameters: list[Tensor] = list(model.ensemble_parameters())
@@ -114,7 +115,8 @@ class DynamicsLearner:
     @torch.no_grad()
     def metrics(self, inputs: Tensor, targets: Tensor, *, loss_name: str) -> Metrics:
         """How well all members predict these rows."""
-        return self._named(*self.predict(*_obs_and_actions(inputs, targets)), targets, loss_name)
+        means, logvars = self.predict(*_obs_and_actions(inputs, targets))
+        return self._named(means, logvars, targets, loss_name)
 
     def _named(self, means: Tensor, logvars: Tensor, targets: Tensor, loss_name: str) -> Metrics:
         apart = disagreement(means)

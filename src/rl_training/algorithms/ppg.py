@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.entry import column_of, plain
+from rl_training.algorithms.asking import column_of
+from rl_training.algorithms.entry import plain
 from rl_training.algorithms.optim import Adam, clip_gradients
 from rl_training.algorithms.ppo import PPO, ppo_loss
-from rl_training.kernels.differentiable import BoundMethod, ByAutograd, loss
+from rl_training.kernels.differentiable import ByAutograd, loss
 from rl_training.models.heads import Categorical, DiagonalGaussian
 from rl_training.models.mlp_ppg import AuxiliaryColumns, MLPPPGModel
 from rl_training.types import Batch, Metrics, UpdateResult
@@ -167,7 +168,7 @@ def _auxiliary_columns(output: AuxiliaryColumns) -> tuple[str, ...]:
 
 def auxiliary_of(model: Any) -> Any:
     """A model's `auxiliary` as columns, with a pullback to its parameters."""
-    if isinstance(model.auxiliary, BoundMethod):
+    if hasattr(model.auxiliary, "vjp"):
         return model.auxiliary
     return ByAutograd(model, "auxiliary", list(model.parameters()), _auxiliary_by_rows)
 

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_training.algorithms.asking import choose_actions, column_of, evaluations_of, exported
 from rl_training.algorithms.base import OnPolicyAlgorithm
-from rl_training.algorithms.entry import actions_by, column_of, evaluator, exported, of_any_obs, plain, type_of
+from rl_training.algorithms.entry import of_any_obs, plain, type_of
 from rl_training.algorithms.optim import Adam, clip_gradients
 from rl_training.kernels.differentiable import loss
 from rl_training.models.actor_critic import ActorCritic
@@ -106,7 +107,7 @@ class PPO(OnPolicyAlgorithm):
         self.parameters = list(policy.parameters())
         self.dtype = type_of(self.parameters)
         self.optimizer = Adam(self.parameters, learning_rate=learning_rate, eps=adam_eps)
-        self.evaluate_actions = evaluator(policy)
+        self.evaluate_actions = evaluations_of(policy)
         if observation_normalizer is not None:
             self.observation_normalizer = observation_normalizer
         if reward_normalizer is not None:
@@ -115,7 +116,7 @@ class PPO(OnPolicyAlgorithm):
     @of_any_obs
     @torch.no_grad()
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
-        return actions_by(self.policy, self.normalize(obs), deterministic=deterministic)
+        return choose_actions(self.policy, self.normalize(obs), deterministic=deterministic)
 
     def policy_network(self, env: EnvSpec) -> PolicyNetwork | None:
         return exported(self.policy, env, normalizer=self.observation_normalizer)

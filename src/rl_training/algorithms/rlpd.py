@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.entry import plain

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from rl_training.algorithms.asking import exported, q_network, q_values_of, samples_of
 from rl_training.algorithms.base import Algorithm
-from rl_training.algorithms.entry import exported, flat_columns, of_any_obs, plain, q_function, q_network, sampler, type_of
+from rl_training.algorithms.entry import flat_columns, of_any_obs, plain, type_of
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.kernels.differentiable import loss
 from rl_training.models.mlp_sac import MLPSACModel, SACSample
 from rl_training.models.policy_network import PolicyNetwork
-from rl_training.types import Batch, EnvSpec, Metrics, UpdateResult, State
+from rl_training.types import Batch, EnvSpec, Metrics, State, UpdateResult
 
 
 @loss("critic_loss", wrt=("q_values",))
@@ -93,14 +94,15 @@ class SAC(Algorithm):
         pessimistic_actor: bool = True,
         backup_entropy: bool = True,
     ) -> None:
-        self.model: Any = model
+        self.model = cast("Any", model)
         # of the model a copy values next states, but the next action comes from the current actor
         self.target: Any = copy.deepcopy(q_network(model)).requires_grad_(False)
         self.learning_rate, self.gamma, self.tau = learning_rate, gamma, tau
         self.critic_subset_size, self.pessimistic_actor = critic_subset_size, pessimistic_actor
         self.backup_entropy = backup_entropy
-        self.sample_actions, self.q_values, self.target_q_values = sampler(model), q_function(model), q_function(self.target)
-        self.actor_parameters = list(self.model.actor.parameters())
+        self.sample_actions, self.q_values = samples_of(model), q_values_of(model)
+        self.target_q_values = q_values_of(self.target)
+        self.actor_parameters: list[Tensor] = list(self.model.actor.parameters())
         self.critic_parameters = list(self.model.critics.parameters())
         self.target_parameters = list(getattr(self.target, "critics", self.target).parameters())
         self.dtype = type_of(self.actor_parameters)

@@ -15,9 +15,9 @@ from importlib import metadata as distributions
 from pathlib import Path
 from typing import Any
 
-from rl_training.kernels import library
 from rl_training.errors import RLTrainingError
 from rl_training.experiment.files import reason, write_text
+from rl_training.kernels import library
 
 logger = logging.getLogger(__name__)
 

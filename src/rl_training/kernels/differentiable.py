@@ -124,7 +124,8 @@ class BoundMethod:
 
     def vjp(self, *inputs: Any, **settings: Any) -> tuple[Any, Pullback]:
         assert self.what.outputs_and_pullback is not None
-        return self.what.outputs_and_pullback(self.owner, *inputs, **settings)
+        given: tuple[Any, Pullback] = self.what.outputs_and_pullback(self.owner, *inputs, **settings)
+        return given
 
 
 class ByAutograd:
@@ -184,7 +185,7 @@ def _frozen(parameters: Sequence[Tensor]) -> Iterator[None]:
     """Without gradients at these parameters, so that a pass back to an input does not work them out."""
     moving = [p for p in parameters if p.requires_grad]
     for p in moving:
-        p.requires_grad_(requires_grad=False)
+        p.requires_grad_(False)
     try:
         yield
     finally:

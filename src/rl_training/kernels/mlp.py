@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -39,7 +40,9 @@ class Layer(NamedTuple):
 class MLPPullback(Protocol):
     """From the gradient at the outputs of one pass."""
 
-    features: Tensor  # the last hidden layer's outputs, of a single network
+    @property
+    def features(self) -> Tensor:
+        """The last hidden layer's outputs, of a single network."""
 
     def parameters(self, d_outputs: Tensor, *, d_features: Tensor | None = None, into: Tensor | None = None) -> Tensor:
         """The gradient at the flat vector, in memory of its own or `into` a part of a larger one. `d_features` is what
@@ -191,21 +194,24 @@ class MLPLayout:
         if members is None:
             return None
         members = members.to("cpu", torch.int64).contiguous()
-        known = members.dim() == 1 and (not len(members) or 0 <= members.min().item() <= members.max().item() < self.count(None))
+        known = members.dim() == 1 and (
+            not len(members) or 0 <= members.min().item() <= members.max().item() < self.count(None)
+        )
         if not known or (x.dim() == 3 and len(members) != len(x)):
             raise IndexError(f"members {members.tolist()} of {self.members} for inputs of shape {tuple(x.shape)}")
         return members
 
 
+@dataclass(slots=True, eq=False)
 class _Tape:
     """A pass in C with what it kept, and the way back."""
 
-    __slots__ = ("features_", "flat", "layout", "members", "passes", "tape", "x")
-
-    def __init__(
-        self, passes: Library, layout: MLPLayout, flat: Tensor, x: Tensor, tape: Tensor | None, members: Tensor | None
-    ) -> None:
-        self.passes, self.layout, self.flat, self.x, self.tape, self.members = passes, layout, flat, x, tape, members
+    passes: Library
+    layout: MLPLayout
+    flat: Tensor
+    x: Tensor
+    tape: Tensor | None
+    members: Tensor | None
 
     @property
     def features(self) -> Tensor:
@@ -267,7 +273,8 @@ def _by_autograd(layout: MLPLayout, flat: Tensor, x: Tensor, members: Tensor | N
     layers = [[p if p is None else p.detach().requires_grad_() for p in layer] for layer in layout.layers(flat)]
     x = x.detach().to(flat.dtype).requires_grad_()
     with torch.enable_grad():
-        outputs, features = layout.definition(_select([Layer(*layer) for layer in layers], members), x)
+        chosen = _select([Layer(*layer) for layer in layers], members)  # type: ignore[arg-type]
+        outputs, features = layout.definition(chosen, x)
     return outputs.detach(), _Graph(outputs, features, x, [p for layer in layers for p in layer if p is not None])
 
 
@@ -275,13 +282,13 @@ class _Pass(torch.autograd.Function):
     """A pass in C as a node of autograd's graph, for modules that are made of our networks."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, flat: Tensor, layout: MLPLayout, members: Tensor | None) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor, flat: Tensor, layout: MLPLayout, members: Tensor | None) -> Tensor:
         outputs, ctx.pull = layout.vjp(flat, x, members)
         return outputs
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, d_outputs: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    @once_differentiable
+    def backward(ctx: Any, d_outputs: Tensor) -> tuple[Tensor | None, ...]:
         wants_inputs, wants_parameters = ctx.needs_input_grad[:2]
         d_inputs = ctx.pull.inputs(d_outputs) if wants_inputs else None
         return d_inputs, ctx.pull.parameters(d_outputs) if wants_parameters else None, None, None

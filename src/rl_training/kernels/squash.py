@@ -79,11 +79,11 @@ class _Squash(torch.autograd.Function):
     """The op in C as a node of autograd's graph."""
 
     @staticmethod
-    def forward(ctx: Any, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def forward(ctx: Any, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         sample, ctx.pull = vjp(outputs, noise)
         return sample
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, d_actions: Tensor, d_logprobs: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    @once_differentiable
+    def backward(ctx: Any, d_actions: Tensor, d_logprobs: Tensor) -> tuple[Tensor, None]:
         return ctx.pull(d_actions, d_logprobs), None

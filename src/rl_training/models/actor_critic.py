@@ -18,7 +18,7 @@ from rl_training.types import EnvSpec
 
 
 class ActorCritic(FlatModule, ABC):
-    """Acts and evaluates actions. Gaussian actions are unbounded; whoever steps the environment clips them (`EnvSpec.to_env`)."""
+    """Acts and evaluates actions. Gaussian actions are unbounded: whoever steps the environment clips them."""
 
     def __init__(self, parts: dict[str, MLPLayout | int], *, obs_dim: int, action_dim: int, discrete: bool) -> None:
         super().__init__(parts)

@@ -11,6 +11,7 @@ from rl_training.kernels import differentiable
 from rl_training.kernels.differentiable import Pullback
 from rl_training.models.critics import Critics
 from rl_training.models.flat_mlp import FlatMLP
+from rl_training.models.normalizer import ObservationNormalizer
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import EnvSpec
 
@@ -46,7 +47,8 @@ class DeterministicActorCritic(nn.Module):
     @property
     def q_values(self) -> differentiable.BoundMethod:
         """One row per critic: shape (num_critics, batch), or (num_critics,) for a single observation."""
-        return self.critics.q_values
+        bound: differentiable.BoundMethod = self.critics.q_values
+        return bound
 
-    def policy_network(self, env: EnvSpec) -> PolicyNetwork:
-        return self.actor.policy_network(env, squash=True)
+    def policy_network(self, env: EnvSpec, *, normalizer: ObservationNormalizer | None = None) -> PolicyNetwork:
+        return self.actor.policy_network(env, squash=True, normalizer=normalizer)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.kernels.mlp import Layer, MLPLayout, MLPPullback, as_rows
+from rl_training.models.normalizer import ObservationNormalizer
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import EnvSpec
 
@@ -63,7 +64,7 @@ class FlatMLP(FlatModule):
         """The outputs for rows, and the pullback from gradients at them."""
         return self.layout.vjp(self._parameters["flat"], x, members)  # type: ignore[arg-type]
 
-    def policy_network(self, env: EnvSpec, *, squash: bool) -> PolicyNetwork:
-        """A copy that stands alone, where this network is a policy of raw observations."""
+    def policy_network(self, env: EnvSpec, *, squash: bool, normalizer: ObservationNormalizer | None = None) -> PolicyNetwork:
+        """A copy that stands alone, where this network is a policy."""
         layers = [(layer.weight, layer.bias) for layer in self.layers("net")]
-        return PolicyNetwork.from_layers(layers, env, activation=self.layout.activation, squash=squash)
+        return PolicyNetwork.from_layers(layers, env, activation=self.layout.activation, squash=squash, normalizer=normalizer)

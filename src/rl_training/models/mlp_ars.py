@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rl_training.kernels.population import NativePolicies, population_serves
 from rl_training.models.blas import tiny_by_numpy
 from rl_training.models.flat_mlp import as_rows
-from rl_training.kernels.population import NativePolicies, population_serves
 
 LINE = 16  # float32 numbers in a cache line
 LEAST, MOST = np.array(-1, dtype=np.float32), np.array(1, dtype=np.float32)  # of a continuous action

@@ -13,6 +13,7 @@ from rl_training.kernels.differentiable import Pullback
 from rl_training.models.critics import Critics
 from rl_training.models.flat_mlp import FlatMLP
 from rl_training.models.heads import drawn_noise
+from rl_training.models.normalizer import ObservationNormalizer
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import EnvSpec
 
@@ -64,8 +65,9 @@ class MLPSACModel(nn.Module):
     @property
     def q_values(self) -> differentiable.BoundMethod:
         """One row per critic: shape (num_critics, batch), so that `q1, q2 = ...` works for two."""
-        return self.critics.q_values
+        bound: differentiable.BoundMethod = self.critics.q_values
+        return bound
 
-    def policy_network(self, env: EnvSpec) -> PolicyNetwork:
+    def policy_network(self, env: EnvSpec, *, normalizer: ObservationNormalizer | None = None) -> PolicyNetwork:
         """The squashed mean; the columns of the standard deviations stay behind."""
-        return self.actor.policy_network(env, squash=True)
+        return self.actor.policy_network(env, squash=True, normalizer=normalizer)
