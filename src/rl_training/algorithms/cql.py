@@ -15,7 +15,9 @@ from torch import Tensor, nn
 
 from rl_training.algorithms.asking import several_samples
 from rl_training.algorithms.optim import Adam, polyak_update
-from rl_training.algorithms.sac import SAC, Temperature, critic_loss
+from rl_training.algorithms.sac import SAC
+from rl_training.algorithms.td import critic_loss
+from rl_training.algorithms.temperature import Temperature
 from rl_training.kernels.differentiable import loss
 from rl_training.models.mlp_sac import MLPSACModel, SACSample
 from rl_training.types import Batch, Metrics

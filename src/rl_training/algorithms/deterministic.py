@@ -13,7 +13,7 @@ from rl_training.algorithms.asking import actions_of, exported, q_values_of
 from rl_training.algorithms.base import Algorithm
 from rl_training.algorithms.entry import of_any_obs, type_of
 from rl_training.algorithms.optim import Adam, polyak_update
-from rl_training.algorithms.sac import critic_loss, td_targets
+from rl_training.algorithms.td import critic_loss, td_targets
 from rl_training.kernels.differentiable import loss
 from rl_training.models.deterministic import DeterministicActorCritic
 from rl_training.models.policy_network import PolicyNetwork

@@ -13,21 +13,12 @@ from rl_training.algorithms.asking import exported, q_network, q_values_of, samp
 from rl_training.algorithms.base import Algorithm
 from rl_training.algorithms.entry import flat_columns, of_any_obs, plain, type_of
 from rl_training.algorithms.optim import Adam, polyak_update
+from rl_training.algorithms.td import critic_loss, td_targets
+from rl_training.algorithms.temperature import Temperature
 from rl_training.kernels.differentiable import loss
 from rl_training.models.mlp_sac import MLPSACModel, SACSample
 from rl_training.models.policy_network import PolicyNetwork
-from rl_training.types import Batch, EnvSpec, Metrics, State, UpdateResult
-
-
-@loss("critic_loss", wrt=("q_values",))
-def critic_loss(q_values: Tensor, targets: Tensor) -> Metrics:
-    """Squared error of each critic (critics, batch), averaged over the batch and summed over the critics."""
-    return {"critic_loss": (q_values - targets).square().mean(dim=-1).sum(), "target_q_mean": targets.mean()}
-
-
-@critic_loss.gradient
-def _(q_values: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    return {"q_values": (q_values - targets) * (2.0 / q_values.shape[-1])}
+from rl_training.types import Batch, EnvSpec, Metrics, UpdateResult
 
 
 @loss("actor_loss", wrt=("q_values", "logprobs"))
@@ -47,13 +38,6 @@ def _(q_values: Tensor, logprobs: Tensor, alpha: float | Tensor, *, pessimistic:
     else:
         d_q_values = torch.full_like(q_values, -1.0 / q_values.numel())
     return {"q_values": d_q_values, "logprobs": torch.ones_like(logprobs) * (alpha / rows)}
-
-
-def td_targets(batch: Batch, next_values: Tensor, gamma: float) -> Tensor:
-    """r + γ (1 − done) V(s′)."""
-    # `dones`, not `cuts`: a time limit cuts the episode, not the value
-    targets: Tensor = batch["rewards"] + gamma * (1.0 - batch["dones"].to(next_values.dtype)) * next_values
-    return targets
 
 
 def sac_loss(batch: Mapping[str, Any], *, alpha: float | Tensor | None = None) -> Metrics:
@@ -175,26 +159,6 @@ class SAC(Algorithm):
         loss = self.temperature.log_alpha * gradient
         self.alpha_optimizer.step([gradient])
         return {"alpha_loss": loss}
-
-
-class Temperature:
-    """α, kept as its logarithm so that it stays positive; 0 is allowed when it is fixed."""
-
-    def __init__(self, alpha: float, *, device: torch.device) -> None:
-        self.log_alpha = torch.tensor(alpha, dtype=torch.float32, device=device).log()
-
-    @property
-    def alpha(self) -> Tensor:
-        return self.log_alpha.exp()
-
-    def set(self, alpha: float) -> None:
-        self.log_alpha.copy_(torch.tensor(alpha, dtype=torch.float32).log())
-
-    def state_dict(self) -> State:
-        return {"log_alpha": self.log_alpha}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.log_alpha.copy_(state["log_alpha"])
 
 
 SACAlgorithm = SAC

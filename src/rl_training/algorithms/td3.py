@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rl_training.algorithms.deterministic import DeterministicActorAlgorithm, actor_loss, smoothed
 from rl_training.algorithms.entry import flat_columns, plain
-from rl_training.algorithms.sac import critic_loss
+from rl_training.algorithms.td import critic_loss
 from rl_training.models.mlp_td3 import MLPTD3Model
 from rl_training.types import Batch, Metrics, UpdateResult
 

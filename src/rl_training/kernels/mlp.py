@@ -1,6 +1,6 @@
 """Multi-layer perceptrons over a flat vector of parameters: the outputs, and the pullback to parameters and inputs.
 
-`MLPLayout.definition` is what they mean. Passes over float32 on the CPU are made in C where it was compiled, in one call for
+`Layout.definition` is what they mean. Passes over float32 on the CPU are made in C where it was compiled, in one call for
 all layers of all members; elsewhere torch makes them, and autograd the pullback.
 """
 
@@ -11,30 +11,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 from rl_training.kernels.differentiable import outside_autograd
+from rl_training.kernels.layout import ACTIVATIONS, Layer, Layout, select
 from rl_training.kernels.library import MOST_LAYERS, Library, Network, library_for
 from rl_training.kernels.threads import num_threads
 
-ACTIVATIONS = {"relu": torch.relu, "silu": F.silu, "tanh": torch.tanh}  # in the order of their numbers in C
-LAYER_NORM_EPS = 1e-5
-
 floats = partial(torch.empty, dtype=torch.float32)  # memory as C reads it, whatever torch's default type is
-
-
-class Layer(NamedTuple):
-    """One layer's parameters; `gain` and `shift` belong to the layer norm and are None without one."""
-
-    weight: Tensor  # (in, out), or (members, in, out)
-    bias: Tensor  # (out,), or (members, 1, out)
-    gain: Tensor | None
-    shift: Tensor | None
 
 
 class MLPPullback(Protocol):
@@ -52,68 +40,15 @@ class MLPPullback(Protocol):
         """The gradient at the inputs from column `start` on: added up over members that read the same rows."""
 
 
-class MLPLayout:
-    """A network, or with `members` that many independent ones of one shape side by side, apart from its numbers: the
-    layers are slices of a flat vector. With members outputs have a leading axis of that length."""
+class MLPLayout(Layout):
+    """A `Layout` that computes: called it gives the outputs, `vjp` gives them with the pullback."""
 
     def __init__(
         self, sizes: Sequence[int], *, members: int | None = None, activation: str = "tanh", layer_norm: bool = False
     ) -> None:
-        if activation not in ACTIVATIONS:
-            raise ValueError(f"activation {activation!r} is none of {', '.join(ACTIVATIONS)}")
-        # plain ints, also where numpy's came: they go to C, into files and into the names of shapes
-        self.sizes, self.members = tuple(map(int, sizes)), members if members is None else int(members)
-        self.activation, self.layer_norm = activation, layer_norm
-        self.shapes = [self._layer_shapes(i) for i in range(len(self.sizes) - 1)]
-        self.num_parameters = sum(math.prod(shape) for shapes in self.shapes for shape in shapes)
+        super().__init__(sizes, members=members, activation=activation, layer_norm=layer_norm)
         self._network = self._as_network() if len(self.sizes) <= MOST_LAYERS + 1 else None
         self._memory: dict[tuple[int, int, int], tuple[int, int]] = {}
-
-    def _layer_shapes(self, index: int) -> list[tuple[int, ...]]:
-        n_in, n_out = self.sizes[index], self.sizes[index + 1]
-        hidden = index < len(self.sizes) - 2
-        row: tuple[int, ...] = (n_out,) if self.members is None else (self.members, 1, n_out)
-        weight: tuple[int, ...] = (n_in, n_out) if self.members is None else (self.members, n_in, n_out)
-        return [weight, row] + ([row, row] if self.layer_norm and hidden else [])
-
-    def layers(self, flat: Tensor) -> list[Layer]:
-        """`flat` cut into layers, without copying."""
-        layers, start = [], 0
-        for shapes in self.shapes:
-            parts: list[Tensor] = []
-            for shape in shapes:
-                end = start + math.prod(shape)
-                parts.append(flat[start:end].view(shape))
-                start = end
-            gain, shift = parts[2:] if len(parts) == 4 else (None, None)
-            layers.append(Layer(parts[0], parts[1], gain, shift))
-        return layers
-
-    @torch.no_grad()
-    def initialize(self, flat: Tensor, *, gains: Sequence[float] | None = None) -> None:
-        """Orthogonal weights with the given gain per layer and zero biases; without gains, torch's Linear default."""
-        for i, layer in enumerate(self.layers(flat)):
-            if gains is None:
-                bound = 1.0 / math.sqrt(layer.weight.shape[-2])
-                layer.weight.uniform_(-bound, bound)
-                layer.bias.uniform_(-bound, bound)
-            else:
-                for weight in layer.weight.view(-1, *layer.weight.shape[-2:]):
-                    weight.copy_(_orthogonal(weight.shape[0], weight.shape[1]) * gains[i])
-                layer.bias.zero_()
-            if layer.gain is not None and layer.shift is not None:
-                layer.gain.fill_(1.0)
-                layer.shift.zero_()
-
-    def definition(self, layers: Sequence[Layer], x: Tensor) -> tuple[Tensor, Tensor]:
-        """The outputs for rows `x` (batch, in) or (members, batch, in), and what the last layer read."""
-        h = x.to(layers[0].weight.dtype)
-        for layer in layers[:-1]:
-            h = h @ layer.weight + layer.bias
-            if layer.gain is not None and layer.shift is not None:
-                h = F.layer_norm(h, h.shape[-1:], eps=LAYER_NORM_EPS) * layer.gain + layer.shift
-            h = ACTIVATIONS[self.activation](h)
-        return h @ layers[-1].weight + layers[-1].bias, h
 
     def __call__(self, flat: Tensor, x: Tensor, members: Tensor | None = None) -> Tensor:
         """The outputs, of some of the members where they are named by number; for one row (in,) without an axis of rows.
@@ -122,7 +57,7 @@ class MLPLayout:
             return self(flat, x.unsqueeze(0), members).squeeze(-2)
         passes = self._passes(flat, x)
         if passes is None:
-            return self.definition(_select(self.layers(flat), members), x)[0]
+            return self.definition(select(self.layers(flat), members), x)[0]
         if torch.is_grad_enabled() and (flat.requires_grad or x.requires_grad):
             outputs: Tensor = _Pass.apply(x, flat, self, members)  # type: ignore[no-untyped-call]
             return outputs
@@ -273,7 +208,7 @@ def _by_autograd(layout: MLPLayout, flat: Tensor, x: Tensor, members: Tensor | N
     layers = [[p if p is None else p.detach().requires_grad_() for p in layer] for layer in layout.layers(flat)]
     x = x.detach().to(flat.dtype).requires_grad_()
     with torch.enable_grad():
-        chosen = _select([Layer(*layer) for layer in layers], members)  # type: ignore[arg-type]
+        chosen = select([Layer(*layer) for layer in layers], members)  # type: ignore[arg-type]
         outputs, features = layout.definition(chosen, x)
     return outputs.detach(), _Graph(outputs, features, x, [p for layer in layers for p in layer if p is not None])
 
@@ -313,18 +248,3 @@ def _floats(tensor: Tensor, count: int) -> Tensor:
 def _apart(x: Tensor) -> int:
     """Floats from one member's inputs to the next one's."""
     return 0 if x.dim() == 2 else x.shape[-2] * x.shape[-1]
-
-
-def _select(layers: Sequence[Layer], members: Tensor | None) -> Sequence[Layer]:
-    """The layers of some of the members."""
-    if members is None:
-        return layers
-    return [Layer(*(p if p is None else p[members] for p in layer)) for layer in layers]  # type: ignore[arg-type]
-
-
-def _orthogonal(n_in: int, n_out: int) -> Tensor:
-    """A random (n_in, n_out) matrix with orthonormal rows or columns, whichever are fewer."""
-    tall = torch.randn(max(n_in, n_out), min(n_in, n_out), dtype=torch.float32)
-    basis, r = torch.linalg.qr(tall)
-    matrix: Tensor = basis * r.diagonal().sign()  # makes the distribution uniform
-    return matrix if n_in >= n_out else matrix.mT

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from rl_training.kernels.mlp import Layer, MLPLayout, MLPPullback, as_rows
+from rl_training.kernels.layout import Layer
+from rl_training.kernels.mlp import MLPLayout, MLPPullback, as_rows
 from rl_training.models.normalizer import ObservationNormalizer
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import EnvSpec

@@ -11,7 +11,8 @@ from torch.nn.functional import softplus
 
 from rl_training.kernels.imagine import NativeDynamics
 from rl_training.kernels.library import library
-from rl_training.kernels.mlp import Layer, MLPLayout
+from rl_training.kernels.layout import Layer
+from rl_training.kernels.mlp import MLPLayout
 
 if TYPE_CHECKING:
     from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
