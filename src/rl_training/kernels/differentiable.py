@@ -167,7 +167,8 @@ def _tensors(outputs: Any) -> Sequence[Tensor]:
 def _detached(outputs: Any) -> Any:
     if isinstance(outputs, Tensor):
         return outputs.detach()
-    return type(outputs)(*(output if output is None else output.detach() for output in outputs))
+    parts = [output if output is None else output.detach() for output in outputs]
+    return outputs._make(parts) if hasattr(outputs, "_make") else tuple(parts)
 
 
 def _gradients(outputs: Any, at: Sequence[Tensor], d_outputs: Sequence[Tensor | None]) -> list[Tensor]:
