@@ -34,10 +34,10 @@ def _(q_values: Tensor, logprobs: Tensor, alpha: float | Tensor, *, pessimistic:
     rows = q_values.shape[-1]
     if pessimistic:  # critics that are equally low share a row
         lowest = (q_values == q_values.amin(dim=0)).to(q_values.dtype)
-        d_q_values = lowest / lowest.sum(dim=0) * (-1.0 / rows)
+        d_q_values = lowest.div_(lowest.sum(dim=0).mul_(-rows))
     else:
         d_q_values = torch.full_like(q_values, -1.0 / q_values.numel())
-    return {"q_values": d_q_values, "logprobs": torch.ones_like(logprobs) * (alpha / rows)}
+    return {"q_values": d_q_values, "logprobs": logprobs.new_ones(rows).mul_(alpha / rows)}
 
 
 def sac_loss(batch: Mapping[str, Any], *, alpha: float | Tensor | None = None) -> Metrics:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from rl_training.kernels.differentiable import loss
@@ -11,8 +12,8 @@ from rl_training.types import Batch, Metrics
 def td_targets(batch: Batch, next_values: Tensor, gamma: float) -> Tensor:
     """r + γ (1 − done) V(s′)."""
     # `dones`, not `cuts`: a time limit cuts the episode, not the value
-    targets: Tensor = batch["rewards"] + gamma * (1.0 - batch["dones"].to(next_values.dtype)) * next_values
-    return targets
+    going_on = 1.0 - batch["dones"].to(next_values.dtype)
+    return torch.addcmul(batch["rewards"], going_on, next_values, value=gamma)
 
 
 @loss("critic_loss", wrt=("q_values",))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from rl_training.kernels.library import library_for
+from rl_training.kernels.compiled import library_for
 from rl_training.kernels.threads import num_threads
 
 

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from rl_training.kernels.compiled import library_for
 from rl_training.kernels.differentiable import outside_autograd
 from rl_training.kernels.layout import ACTIVATIONS, Layer, Layout, select
-from rl_training.kernels.library import MOST_LAYERS, Library, Network, library_for
+from rl_training.kernels.library import MOST_LAYERS, Library, Network
 from rl_training.kernels.threads import num_threads
 
 floats = partial(torch.empty, dtype=torch.float32)  # memory as C reads it, whatever torch's default type is

@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from rl_training.kernels.compiled import library_for
 from rl_training.kernels.differentiable import Pullback, outside_autograd
-from rl_training.kernels.library import Library, library_for
+from rl_training.kernels.library import Library
 from rl_training.kernels.mlp import floats
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
