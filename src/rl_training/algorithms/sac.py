@@ -140,25 +140,22 @@ class SAC(Algorithm):
         """
         actions, logprobs = self.sample_actions(batch["next_obs"]) if next_sample is None else next_sample
         values = self.target_q_values(batch["next_obs"], actions, subset=self.critic_subset_size).amin(dim=0)
-        return td_targets(batch, values - self.alpha * logprobs if self.backup_entropy else values, self.gamma)
+        return td_targets(batch, values - self.temperature.alpha * logprobs if self.backup_entropy else values, self.gamma)
 
     def update_actor(self, batch: Batch) -> Metrics:
         """One step of the actor, and of the temperature where it is tuned; the critics stay as they are."""
-        alpha = self.alpha
+        alpha = self.temperature.alpha
         (actions, logprobs), pull_sample = self.sample_actions.vjp(batch["obs"])
         q_values, pull_q = self.q_values.vjp(batch["obs"], actions, wrt=1)
         losses, d = actor_loss.vjp(q_values, logprobs, alpha, pessimistic=self.pessimistic_actor)
         self.actor_optimizer.step(pull_sample(pull_q(d.q_values), d.logprobs))
-        return losses | {"alpha": alpha} | self._update_alpha(logprobs)
-
-    def _update_alpha(self, logprobs: Tensor) -> Metrics:
-        if not self.tunes_alpha:
-            return {}
-        # the loss is -log α · (log π + target entropy), whose derivative in log α this is
-        gradient = logprobs.mean().add_(self.target_entropy).neg_()
-        loss = self.temperature.log_alpha * gradient
-        self.alpha_optimizer.step([gradient])
-        return {"alpha_loss": loss}
+        losses["alpha"] = alpha
+        if self.tunes_alpha:
+            # the loss is -log α · (log π + target entropy), whose derivative in log α this is
+            gradient = logprobs.mean().add_(self.target_entropy).neg_()
+            losses["alpha_loss"] = self.temperature.log_alpha * gradient
+            self.alpha_optimizer.step([gradient])
+        return losses
 
 
 SACAlgorithm = SAC

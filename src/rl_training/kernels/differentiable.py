@@ -61,11 +61,9 @@ class Loss:
         `d.q_values`. Inputs are tensors, or one mapping of them; `wrt` names others than the loss does by itself."""
         if self.closed_form is None or wrt is not None:
             return self.derived(*inputs, wrt=wrt, **settings)
-        return self._closed(*inputs, **settings)
-
-    @outside_autograd
-    def _closed(self, *inputs: Any, **settings: Any) -> tuple[dict[str, Tensor], Any]:
-        assert self.closed_form is not None
+        if torch.is_grad_enabled():
+            with torch.no_grad():
+                return self.vjp(*inputs, **settings)
         return self.definition(*inputs, **settings), SimpleNamespace(**self.closed_form(*inputs, **settings))
 
     def derived(self, *inputs: Any, wrt: Sequence[str] | None = None, **settings: Any) -> tuple[dict[str, Tensor], Any]:

@@ -49,7 +49,12 @@ class MLPLayout(Layout):
     ) -> None:
         super().__init__(sizes, members=members, activation=activation, layer_norm=layer_norm)
         self._network = self._as_network() if len(self.sizes) <= MOST_LAYERS + 1 else None
+        self.address = 0 if self._network is None else ctypes.addressof(self._network)  # of the shape as C reads it
         self._memory: dict[tuple[int, int, int], tuple[int, int]] = {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.address = 0 if self._network is None else ctypes.addressof(self._network)  # a copy has a shape of its own
 
     def __call__(self, flat: Tensor, x: Tensor, members: Tensor | None = None) -> Tensor:
         """The outputs, of some of the members where they are named by number; for one row (in,) without an axis of rows.
@@ -62,7 +67,8 @@ class MLPLayout(Layout):
         if torch.is_grad_enabled() and (flat.requires_grad or x.requires_grad):
             outputs: Tensor = _Pass.apply(x, flat, self, members)  # type: ignore[no-untyped-call]
             return outputs
-        return self._forward(passes, flat, x.contiguous(), self._chosen(members, x), keeps=False)[0]
+        members = members if members is None else self._chosen(members, x)
+        return self._forward(passes, flat, x.contiguous(), members, keeps=False)[0]
 
     @outside_autograd
     def vjp(self, flat: Tensor, x: Tensor, members: Tensor | None = None) -> tuple[Tensor, MLPPullback]:
@@ -70,8 +76,9 @@ class MLPLayout(Layout):
         passes = self._passes(flat, x)
         if passes is None:
             return _by_autograd(self, flat, x, members)
-        x, members = x.contiguous(), self._chosen(members, x)
+        x, members = x.contiguous(), members if members is None else self._chosen(members, x)
         outputs, tape = self._forward(passes, flat, x, members, keeps=True)
+        assert tape is not None
         return outputs, _Tape(passes, self, flat, x, tape, members)
 
     def _passes(self, flat: Tensor, x: Tensor) -> Library | None:
@@ -83,35 +90,24 @@ class MLPLayout(Layout):
     def _forward(
         self, passes: Library, flat: Tensor, x: Tensor, members: Tensor | None, *, keeps: bool
     ) -> tuple[Tensor, Tensor | None]:
-        count, rows, threads = self.count(members), x.shape[-2], num_threads()
+        rows, threads, out = x.shape[-2], num_threads(), self.sizes[-1]
+        count = (self.members or 1) if members is None else len(members)
         tape_size, scratch = self.memory(passes, count, rows, threads)
         tape, memory = floats(tape_size) if keeps else None, floats(scratch)
-        outputs = self.empty(count, rows, self.sizes[-1])
+        outputs = floats(rows, out) if self.members is None else floats(count, rows, out)
         passes.forward(
-            self.address, flat.data_ptr(), address_of(members), count, x.data_ptr(), _apart(x), rows, address_of(tape),
+            self.address, flat.data_ptr(), None if members is None else members.data_ptr(), count,
+            x.data_ptr(), 0 if x.dim() == 2 else rows * x.shape[-1], rows, None if tape is None else tape.data_ptr(),
             outputs.data_ptr(), memory.data_ptr(), threads,
         )  # fmt: skip
         return outputs, tape
 
-    def count(self, members: Tensor | None) -> int:
-        return (self.members or 1) if members is None else len(members)
-
-    def empty(self, members: int, rows: int, width: int) -> Tensor:
-        return floats(rows, width) if self.members is None else floats(members, rows, width)
-
     def memory(self, passes: Library, members: int, rows: int, threads: int) -> tuple[int, int]:
         """Floats of a tape, and of the memory that a pass wants meanwhile."""
-        key = (members, rows, threads)
-        if (known := self._memory.get(key)) is None:
+        if (sizes := self._memory.get((members, rows, threads))) is None:
             scratch = passes.scratch_size(self.address, members, rows, threads)
-            known = self._memory[key] = (passes.tape_size(self.address, members, rows), scratch)
-        return known
-
-    @property
-    def address(self) -> int:
-        """Of the shape as C reads it."""
-        assert self._network is not None
-        return ctypes.addressof(self._network)
+            sizes = self._memory[members, rows, threads] = (passes.tape_size(self.address, members, rows), scratch)
+        return sizes
 
     def _as_network(self) -> Network:
         network = Network()
@@ -125,13 +121,11 @@ class MLPLayout(Layout):
                 start += math.prod(shape)
         return network
 
-    def _chosen(self, members: Tensor | None, x: Tensor) -> Tensor | None:
+    def _chosen(self, members: Tensor, x: Tensor) -> Tensor:
         """Numbers of members as C reads them; it would read whatever lies where there is none."""
-        if members is None:
-            return None
         members = members.to("cpu", torch.int64).contiguous()
         known = members.dim() == 1 and (
-            not len(members) or 0 <= members.min().item() <= members.max().item() < self.count(None)
+            not len(members) or 0 <= members.min().item() <= members.max().item() < (self.members or 1)
         )
         if not known or (x.dim() == 3 and len(members) != len(x)):
             raise IndexError(f"members {members.tolist()} of {self.members} for inputs of shape {tuple(x.shape)}")
@@ -146,41 +140,43 @@ class _Tape:
     layout: MLPLayout
     flat: Tensor
     x: Tensor
-    tape: Tensor | None
+    tape: Tensor
     members: Tensor | None
 
     @property
     def features(self) -> Tensor:
-        assert self.tape is not None
         (rows, _), width = self.x.shape, self.layout.sizes[-2]
         start = self.passes.features_at(self.layout.address, rows)
         return self.tape[start : start + rows * width].view(rows, width)
 
     def parameters(self, d_outputs: Tensor, *, d_features: Tensor | None = None, into: Tensor | None = None) -> Tensor:
-        layout, rows, threads = self.layout, self.x.shape[-2], num_threads()
-        count = layout.count(self.members)
+        layout, x, members, rows, threads = self.layout, self.x, self.members, self.x.shape[-2], num_threads()
+        count = (layout.members or 1) if members is None else len(members)
         d_outputs = _floats(d_outputs, count * rows * layout.sizes[-1])
-        d_features = None if d_features is None else _floats(d_features, count * rows * layout.sizes[-2])
+        if d_features is not None:
+            d_features = _floats(d_features, count * rows * layout.sizes[-2])
         if into is None:
             into = floats(layout.num_parameters)
-        if self.members is not None:
+        if members is not None:
             into.zero_()
         memory = floats(layout.memory(self.passes, count, rows, threads)[1])
         self.passes.backward(
-            layout.address, self.flat.data_ptr(), address_of(self.members), count, self.x.data_ptr(), _apart(self.x), rows,
-            address_of(self.tape), d_outputs.data_ptr(), address_of(d_features), into.data_ptr(), memory.data_ptr(), threads,
+            layout.address, self.flat.data_ptr(), None if members is None else members.data_ptr(), count,
+            x.data_ptr(), 0 if x.dim() == 2 else rows * x.shape[-1], rows, self.tape.data_ptr(), d_outputs.data_ptr(),
+            None if d_features is None else d_features.data_ptr(), into.data_ptr(), memory.data_ptr(), threads,
         )  # fmt: skip
         return into
 
     def inputs(self, d_outputs: Tensor, *, start: int = 0) -> Tensor:
-        layout, rows, threads = self.layout, self.x.shape[-2], num_threads()
-        count, summed, width = layout.count(self.members), self.x.dim() == 2, layout.sizes[0] - start
+        layout, members, rows, threads = self.layout, self.members, self.x.shape[-2], num_threads()
+        count = (layout.members or 1) if members is None else len(members)
+        summed, width = self.x.dim() == 2, layout.sizes[0] - start
         d_outputs = _floats(d_outputs, count * rows * layout.sizes[-1])
         d_inputs = floats(rows, width) if summed else floats(count, rows, width)
         memory = floats(layout.memory(self.passes, count, rows, threads)[1])
         self.passes.inputs_back(
-            layout.address, self.flat.data_ptr(), address_of(self.members), count, rows, address_of(self.tape),
-            d_outputs.data_ptr(), start, summed, d_inputs.data_ptr(), memory.data_ptr(), threads,
+            layout.address, self.flat.data_ptr(), None if members is None else members.data_ptr(), count, rows,
+            self.tape.data_ptr(), d_outputs.data_ptr(), start, summed, d_inputs.data_ptr(), memory.data_ptr(), threads,
         )  # fmt: skip
         return d_inputs
 
@@ -230,10 +226,6 @@ class _Pass(torch.autograd.Function):
         return d_inputs, ctx.pull.parameters(d_outputs) if wants_parameters else None, None, None
 
 
-def address_of(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
-
-
 def as_rows(x: Tensor) -> Tensor:
     """A single row as a batch of one; a batch as it is."""
     return x.unsqueeze(0) if x.dim() == 1 else x
@@ -244,8 +236,3 @@ def _floats(tensor: Tensor, count: int) -> Tensor:
     if tensor.numel() != count:
         raise ValueError(f"a tensor of shape {tuple(tensor.shape)} where {count} numbers belong")
     return tensor.to("cpu", torch.float32).contiguous()
-
-
-def _apart(x: Tensor) -> int:
-    """Floats from one member's inputs to the next one's."""
-    return 0 if x.dim() == 2 else x.shape[-2] * x.shape[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from rl_training.kernels.compiled import library_for
-from rl_training.kernels.differentiable import Pullback, outside_autograd
+from rl_training.kernels.differentiable import Pullback, by_autograd, outside_autograd
 from rl_training.kernels.library import Library
 from rl_training.kernels.mlp import floats
 
@@ -31,49 +32,55 @@ def definition(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
 
 def squash(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Actions in [-1, 1] and log-probabilities: `definition`, differentiable by autograd."""
-    compiled = _compiled(outputs, noise)
-    if compiled is None:
-        return definition(outputs, noise)
     if torch.is_grad_enabled() and outputs.requires_grad:
         sample: tuple[Tensor, Tensor] = _Squash.apply(outputs, noise)  # type: ignore[no-untyped-call]
         return sample
-    return _forward(compiled, outputs, noise)[:2]
+    made = _in_c(outputs, noise)
+    return definition(outputs, noise) if made is None else (made.actions, made.logprobs)
 
 
 @outside_autograd
 def vjp(outputs: Tensor, noise: Tensor) -> tuple[tuple[Tensor, Tensor], Pullback]:
     """The same with the pullback from gradients at actions and log-probabilities to that at `outputs`."""
-    compiled = _compiled(outputs, noise)
-    if compiled is None:
-        at = outputs.detach().requires_grad_()
-        with torch.enable_grad():
-            sample = definition(at, noise)
-        actions, logprobs = (part.detach() for part in sample)
-        return (actions, logprobs), lambda *d: torch.autograd.grad(sample, [at], d)[0]
-    actions, logprobs, spread = _forward(compiled, outputs, noise)
+    made = _in_c(outputs, noise)
+    if made is None:
+        sample, pull = by_autograd(lambda at: definition(at, noise), outputs)
+        return sample, lambda *d_sample: pull(*d_sample)[0]
+    return (made.actions, made.logprobs), made.pull
 
-    def pull(d_actions: Tensor, d_logprobs: Tensor) -> Tensor:
-        (rows, width), d_outputs = actions.shape, torch.empty_like(outputs, memory_format=torch.contiguous_format)
-        known = [tensor.contiguous() for tensor in (outputs, actions, spread, d_actions, d_logprobs)]
-        compiled.squash_back(*(tensor.data_ptr() for tensor in known), rows, width, d_outputs.data_ptr())
+
+@dataclass(slots=True, eq=False)
+class _Squashed:
+    """A sample made in C, and the way back."""
+
+    library: Library
+    outputs: Tensor
+    actions: Tensor
+    logprobs: Tensor
+    spread: Tensor  # how far from the mean the noise went
+
+    def pull(self, d_actions: Tensor, d_logprobs: Tensor) -> Tensor:
+        (rows, width), d_outputs = self.actions.shape, torch.empty_like(self.outputs)
+        d_actions, d_logprobs = d_actions.contiguous(), d_logprobs.contiguous()
+        self.library.squash_back(
+            self.outputs.data_ptr(), self.actions.data_ptr(), self.spread.data_ptr(), d_actions.data_ptr(),
+            d_logprobs.data_ptr(), rows, width, d_outputs.data_ptr(),
+        )  # fmt: skip
         return d_outputs
 
-    return (actions, logprobs), pull
 
-
-def _compiled(outputs: Tensor, noise: Tensor) -> Library | None:
-    """The library in C, if it can read these."""
-    return library_for(outputs, noise) if noise.dim() == outputs.dim() == 2 else None
-
-
-def _forward(compiled: Library, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Also how far from the mean the noise went."""
+def _in_c(outputs: Tensor, noise: Tensor) -> _Squashed | None:
+    """The sample made in C, if that can be."""
+    library = library_for(outputs, noise) if noise.dim() == outputs.dim() == 2 else None
+    if library is None:
+        return None
     rows, width = noise.shape
-    actions, spread, logprobs = floats(rows, width), floats(rows, width), floats(rows)
     outputs, noise = outputs.contiguous(), noise.contiguous()
-    made = actions.data_ptr(), logprobs.data_ptr(), spread.data_ptr()
-    compiled.squash(outputs.data_ptr(), noise.data_ptr(), rows, width, *made)
-    return actions, logprobs, spread
+    actions, logprobs, spread = floats(rows, width), floats(rows), floats(rows, width)
+    library.squash(
+        outputs.data_ptr(), noise.data_ptr(), rows, width, actions.data_ptr(), logprobs.data_ptr(), spread.data_ptr()
+    )
+    return _Squashed(library, outputs, actions, logprobs, spread)
 
 
 class _Squash(torch.autograd.Function):

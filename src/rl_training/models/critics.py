@@ -9,7 +9,6 @@ from torch import Tensor
 
 from rl_training.kernels import differentiable
 from rl_training.kernels.differentiable import Pullback
-from rl_training.kernels.mlp import as_rows
 from rl_training.models.flat_mlp import FlatMLP
 
 
@@ -34,9 +33,11 @@ class Critics(FlatMLP):
     def q_values(self, obs: Tensor, actions: Tensor, *, subset: int | None = None) -> Tensor:
         """One row per critic, or per one of a random `subset` of so many: (critics, batch); (critics,) for a single
         observation."""
+        if obs.dim() == 1:
+            return self.q_values(obs.unsqueeze(0), actions.unsqueeze(0), subset=subset).squeeze(-1)
         members = None if subset is None else random_subset(self.num_critics, subset)
-        q: Tensor = self(torch.cat([as_rows(obs), as_rows(actions)], dim=-1), members=members).squeeze(-1)
-        return q.squeeze(-1) if obs.dim() == 1 else q
+        q_values: Tensor = self(torch.cat([obs, actions], dim=-1), members=members).squeeze(-1)
+        return q_values
 
     @q_values.with_vjp
     def _(

@@ -12,7 +12,6 @@ from rl_training.kernels import differentiable, squash
 from rl_training.kernels.differentiable import Pullback
 from rl_training.models.critics import Critics
 from rl_training.models.flat_mlp import FlatMLP
-from rl_training.models.heads import drawn_noise
 from rl_training.models.normalizer import ObservationNormalizer
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import EnvSpec
@@ -47,20 +46,24 @@ class MLPSACModel(nn.Module):
     def sample_actions(self, obs: Tensor, *, deterministic: bool = False) -> SACSample:
         """Actions in [-1, 1] and their log-probabilities, for a batch or a single observation; differentiable."""
         outputs = self.actor(obs)
-        noise = torch.zeros_like(outputs[..., : self.action_dim]) if deterministic else drawn_noise(outputs, self.action_dim)
+        noise = (
+            torch.zeros_like(outputs[..., : self.action_dim])
+            if deterministic
+            else torch.randn_like(outputs[..., : self.action_dim])
+        )
         return SACSample(*squash.squash(outputs, noise))
 
     @sample_actions.with_vjp
     def _(self, obs: Tensor) -> tuple[SACSample, Pullback]:
         outputs, pull_actor = self.actor.vjp(obs)
-        sample, pull_squash = squash.vjp(outputs, drawn_noise(outputs, self.action_dim))
+        sample, pull_squash = squash.vjp(outputs, torch.randn_like(outputs[..., : self.action_dim]))
         return SACSample(*sample), lambda *d_sample: [pull_actor.parameters(pull_squash(*d_sample))]
 
     def sample_several(self, obs: Tensor, num_samples: int) -> SACSample:
         """Several actions for each observation, (batch, num_samples, action_dim); the network runs once for each."""
         outputs = self.actor(obs)
         outputs = outputs.unsqueeze(-2).expand(*outputs.shape[:-1], num_samples, -1)
-        return SACSample(*squash.squash(outputs, drawn_noise(outputs, self.action_dim)))
+        return SACSample(*squash.squash(outputs, torch.randn_like(outputs[..., : self.action_dim])))
 
     @property
     def q_values(self) -> differentiable.BoundMethod:
