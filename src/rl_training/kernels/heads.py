@@ -16,11 +16,6 @@ from torch import Tensor
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
-def drawn_noise(rows: Tensor, width: int) -> Tensor:
-    """Standard normal numbers, `width` of them for each of the rows and like these."""
-    return torch.randn(*rows.shape[:-1], width, dtype=rows.dtype, device=rows.device)
-
-
 class PolicyOutput(NamedTuple):
     """What a policy with a value function says of a batch; each has the batch's length."""
 

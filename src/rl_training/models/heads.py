@@ -1,5 +1,5 @@
 """The distributions that policies are made of, ours and those of a user's own module."""
 
-from rl_training.kernels.heads import Categorical, DiagonalGaussian, PolicyOutput, drawn_noise
+from rl_training.kernels.heads import Categorical, DiagonalGaussian, PolicyOutput
 
-__all__ = ["Categorical", "DiagonalGaussian", "PolicyOutput", "drawn_noise"]
+__all__ = ["Categorical", "DiagonalGaussian", "PolicyOutput"]

@@ -46,11 +46,8 @@ class MLPSACModel(nn.Module):
     def sample_actions(self, obs: Tensor, *, deterministic: bool = False) -> SACSample:
         """Actions in [-1, 1] and their log-probabilities, for a batch or a single observation; differentiable."""
         outputs = self.actor(obs)
-        noise = (
-            torch.zeros_like(outputs[..., : self.action_dim])
-            if deterministic
-            else torch.randn_like(outputs[..., : self.action_dim])
-        )
+        means = outputs[..., : self.action_dim]
+        noise = torch.zeros_like(means) if deterministic else torch.randn_like(means)
         return SACSample(*squash.squash(outputs, noise))
 
     @sample_actions.with_vjp
