@@ -51,7 +51,7 @@ BOUNDS = """
 ## How near the limit
 
 Two yardsticks. *BLAS alone*, in the table above, is the row's matrix products and nothing else, in the same run, by MKL or OpenBLAS, whichever is
-faster there. It is no bound: ours can be faster, as [its products are its own](decisions/0010-passes-in-c.md). What no program can pass is
+faster there. It is no bound: ours can be faster, as [its products are its own](decisions/0011-one-text.md). What no program can pass is
 the peak: a loop of nothing but fused multiply-adds on registers (`peak.py`) makes {one} GFLOP/s on one core of this processor and
 {two} on both at once{half}. Below is what share of that the products of a row's work take up, at the speed that was asked for and at ours.
 Environment, acting, batches, activations, losses, Adam and Python have to fit into the rest. (Of a plan's first step PETS makes a quarter of
@@ -130,8 +130,8 @@ end. A buffer takes its columns and nothing beside (a test holds it to 1.05 time
 TAIL = """
 Made by `make bench`, this page by `python benchmarks/speed/page.py` from `benchmarks/speed/results`. {code}. {versions}.
 
-What makes the difference: networks that go all the way forwards or backwards in [one call](decisions/0010-passes-in-c.md), parameters as one
+What makes the difference: networks that go all the way forwards or backwards in [one call](decisions/0011-one-text.md), parameters as one
 flat vector, all critics in that vector, gradients of the losses written down instead of an autograd graph, denormal numbers flushed to zero,
 memory kept from one update to the next, and an environment loop without copies.
-[Why it is built so](decisions/0003-flat-parameter-vectors-and-explicit-backward.md).
+[Why it is built so](decisions/0011-one-text.md).
 """
