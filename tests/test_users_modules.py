@@ -11,6 +11,7 @@ from torch import distributions, nn
 from replay_batches import batch_of
 from rl_training.algorithms import CQL, DDPG, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3
 from rl_training.algorithms.plan_values import PlanValues
+from rl_training.models import MLPDDPGModel, MLPPPGModel, MLPSACModel, MLPTD3Model
 from rl_training.models.heads import Categorical, DiagonalGaussian, PolicyOutput
 
 OBS, ACTIONS, ROWS = 3, 2, 16
@@ -203,6 +204,56 @@ def test_critics_may_say_their_values_one_after_another(make, say):
 def test_a_single_critic_needs_no_axis_of_critics(make, say):
     wanted = parameters_after_an_update(make, 1, lambda q: q)
     assert torch.equal(parameters_after_an_update(make, 1, say), wanted)
+
+
+class Doubled(nn.Module):
+    """Actor and critics are ours; what the critics say is worth twice as much."""
+
+    obs_dim, action_dim = OBS, ACTIONS
+
+    def __init__(self, model):
+        super().__init__()
+        self.actor, self.critics = model.actor, model.critics
+        self.inner = [model]
+
+    def sample_actions(self, obs, *, deterministic=False):
+        return self.inner[0].sample_actions(obs, deterministic=deterministic)
+
+    def q_values(self, obs, actions):
+        return 2 * self.critics.q_values(obs, actions)
+
+
+OURS_WITHIN = {"sac": MLPSACModel, "rlpd": MLPSACModel, "cql": MLPSACModel, "td3": MLPTD3Model, "ddpg": MLPDDPGModel}
+
+
+@pytest.mark.parametrize("name", OURS_WITHIN)
+def test_values_are_those_of_the_module_also_where_its_critics_are_ours(name):
+    model = OURS_WITHIN[name](OBS, ACTIONS, (8,))
+    learner, batch = OFF_POLICY[name](Doubled(model)), batch_of(ROWS, OBS, ACTIONS)
+    for ask in (learner.q_values, learner.target_q_values, lambda *rows: learner.q_values.vjp(*rows)[0]):
+        torch.testing.assert_close(ask(batch["obs"], batch["actions"]), 2 * model.q_values(batch["obs"], batch["actions"]))
+    learner.update(batch)
+
+
+class Borrowing(nn.Module):
+    """Its policy is one of ours, word for word; beside it there is a layer that nothing reads."""
+
+    def __init__(self, policy):
+        super().__init__()
+        self.policy, self.spare = policy, nn.Linear(4, 4)
+        self.act, self.evaluate_actions, self.value = policy.act, policy.evaluate_actions, policy.value
+        self.distribution, self.auxiliary = policy.distribution, policy.auxiliary
+
+
+def test_a_module_that_borrows_the_methods_of_ours_learns_what_ours_learns():
+    batch, policies = policy_batch(), [MLPPPGModel(OBS, ACTIONS, (8,))]
+    policies.append(copy.deepcopy(policies[0]))
+    teacher = copy.deepcopy(policies[0])
+    for model in (policies[0], Borrowing(policies[1])):
+        learner = PPG(model, learning_rate=1e-2)
+        learner.update(batch)
+        learner.auxiliary_update(batch, teacher_model=teacher)
+    torch.testing.assert_close(policies[0].flat, policies[1].flat, atol=1e-5, rtol=1e-4)
 
 
 def test_values_with_rows_before_critics_are_refused():

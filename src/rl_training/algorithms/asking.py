@@ -31,38 +31,38 @@ class Prediction(NamedTuple):
 
 
 def q_network(model: Any) -> Any:
-    """The part of a model that values actions: its critics where they can by themselves, as ours do, else the whole."""
-    return model.critics if hasattr(getattr(model, "critics", None), "q_values") else model
+    """Whose `q_values` a model's are: its critics', as ours say, or its own."""
+    return getattr(model.q_values, "owner", model)
 
 
 def q_values_of(model: Any) -> Any:
     """(obs, actions) to (critics, rows), differentiable in the critics' parameters or, with `wrt=1`, in the actions."""
     network = q_network(model)
-    if _has_pullback(network.q_values):
+    if _has_pullback(network.q_values, network):
         return network.q_values
     return AnyCritics(network, "q_values", list(network.critics.parameters()), _critics_by_rows)
 
 
 def samples_of(model: Any) -> Any:
     """obs to actions and their log-probabilities (rows,), differentiable in the actor's parameters."""
-    return _asked(model, "sample_actions", model.actor, _sample_by_rows)
+    return asked(model, "sample_actions", model.actor, _sample_by_rows)
 
 
 def actions_of(model: Any) -> Any:
     """obs to a deterministic actor's actions, differentiable in its parameters."""
-    if _has_pullback(getattr(model.actor, "actions", None)):
+    if _has_pullback(getattr(model.actor, "actions", None), model.actor):
         return model.actor.actions
     return ByAutograd(model.actor, "__call__", list(model.actor.parameters()), _as_it_is)
 
 
 def evaluations_of(policy: Any) -> Any:
     """(obs, actions) to a `PolicyOutput`, differentiable in all parameters."""
-    return _asked(policy, "evaluate_actions", policy, _evaluation_by_rows)
+    return asked(policy, "evaluate_actions", policy, _evaluation_by_rows)
 
 
 def predictions_of(model: Any) -> Any:
     """(obs, actions) to a dynamics model's means and log-variances, differentiable in the ensemble's parameters."""
-    if _has_pullback(model.predict_distribution):
+    if _has_pullback(model.predict_distribution, model):
         return model.predict_distribution
     return ByAutograd(model, "predict_distribution", list(model.ensemble_parameters()), _prediction)
 
@@ -109,14 +109,15 @@ class AnyCritics(ByAutograd):
         return q_values[members], lambda d: pull(torch.zeros_like(q_values).index_copy_(0, members, d))
 
 
-def _asked(owner: Any, name: str, of: Any, answer: Callable[..., Any]) -> Any:
+def asked(owner: Any, name: str, of: Any, answer: Callable[..., Any]) -> Any:
     """A method of ours with its pullback, or one of a user's by autograd, in the parameters of the module `of`."""
     method = getattr(owner, name)
-    return method if _has_pullback(method) else ByAutograd(owner, name, list(of.parameters()), answer)
+    return method if _has_pullback(method, owner) else ByAutograd(owner, name, list(of.parameters()), answer)
 
 
-def _has_pullback(method: Any) -> bool:
-    return hasattr(method, "vjp")
+def _has_pullback(method: Any, owner: Any) -> bool:
+    """Whether it goes back to all parameters of `owner`; what a module borrows of another knows of that one's alone."""
+    return getattr(method, "owner", None) is owner
 
 
 def column_of(answer: Tensor, rows: int, *, name: str) -> Tensor:

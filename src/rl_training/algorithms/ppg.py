@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.asking import column_of
+from rl_training.algorithms.asking import asked, column_of
 from rl_training.algorithms.entry import plain
 from rl_training.algorithms.optim import Adam, clip_gradients
 from rl_training.algorithms.ppo import PPO, ppo_loss
-from rl_training.kernels.differentiable import ByAutograd, loss
+from rl_training.kernels.differentiable import loss
 from rl_training.models.heads import Categorical, DiagonalGaussian
 from rl_training.models.mlp_ppg import AuxiliaryColumns, MLPPPGModel
 from rl_training.types import Batch, Metrics, UpdateResult
@@ -87,7 +87,7 @@ class PPG(PPO):
         super().__init__(model, learning_rate=learning_rate, adam_eps=adam_eps, **ppo_options)
         self.aux_value_coef, self.value_clone_coef = aux_value_coef, value_clone_coef
         self.behavior_clone_coef = behavior_clone_coef
-        self.auxiliary = auxiliary_of(model)
+        self.auxiliary = asked(model, "auxiliary", model, _auxiliary_by_rows)
         self.value_optimizer: Adam | None = None
         if isinstance(model, MLPPPGModel):
             # one for each piece of the vector: where E_pi and E_V differ, the momentum of the one must not move the other
@@ -164,13 +164,6 @@ def _auxiliary_columns(output: AuxiliaryColumns) -> tuple[str, ...]:
     """The names by which `ppg_auxiliary_loss` knows what is there of them."""
     policy = ("policy_logits",) if output.log_std is None else ("policy_mean", "policy_log_std")
     return (*policy, "values", "auxiliary_values")
-
-
-def auxiliary_of(model: Any) -> Any:
-    """A model's `auxiliary` as columns, with a pullback to its parameters."""
-    if hasattr(model.auxiliary, "vjp"):
-        return model.auxiliary
-    return ByAutograd(model, "auxiliary", list(model.parameters()), _auxiliary_by_rows)
 
 
 def _auxiliary_by_rows(given: Any, obs: Tensor) -> AuxiliaryColumns:
