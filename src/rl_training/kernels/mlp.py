@@ -145,6 +145,8 @@ class _Tape:
 
     @property
     def features(self) -> Tensor:
+        if len(self.layout.shapes) == 1:  # the only layer reads the inputs
+            return self.x
         (rows, _), width = self.x.shape, self.layout.sizes[-2]
         start = self.passes.features_at(self.layout.address, rows)
         return self.tape[start : start + rows * width].view(rows, width)
