@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rl_training.algorithms.plan_values import PlanValues
-from rl_training.models.crew import shared_map
+from rl_training.kernels.imagine import Members
 from rl_training.models.known_dynamics import TransitionFn
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
-from rl_training.models.simulator import Members
 
 
 class AnyEnsemble(Members):
@@ -38,7 +36,7 @@ class ParticleReturns:
     """Values plans from `obs` (starts, obs_dim): the mean return of their particles, with `values` for where they end.
 
     With `ts1` particles change members at every step, else (TS∞) each keeps its own. The reward is the learnt one's
-    mean unless it is known. All plans meet the same luck, so that they differ by their actions alone; the paper draws
+    mean unless it is known. All plans meet the same noise, so that they differ by their actions alone; the paper draws
     it for each plan apart.
     """
 
@@ -55,7 +53,7 @@ class ParticleReturns:
         generator: torch.Generator | None = None,
         max_rows: int = 1_024,
     ) -> None:
-        self.ours, self.members = isinstance(model, MLPMOPOEnsembleModel), members_of(model)
+        self.members = members_of(model)
         # every member has as many particles as the others
         self.particles = -(-num_particles // self.members.num_members) * self.members.num_members
         self.obs, self.ts1, self.generator = obs, ts1, generator
@@ -67,22 +65,14 @@ class ParticleReturns:
     def __call__(self, plans: Tensor) -> Tensor:
         starts, candidates, horizon = plans.shape[:3]
         shape = (horizon, self.particles, self.obs.shape[-1])
-        luck = torch.randn(shape, dtype=self.obs.dtype, device=plans.device, generator=self.generator)
+        noise = torch.randn(shape, dtype=self.obs.dtype, device=plans.device, generator=self.generator)
         orders = self._orders(horizon, plans.device)
         obs = self.obs.repeat_interleave(candidates, dim=0)
-        flat = plans.flatten(0, 1)
-
-        def returns(part: slice) -> Tensor:
-            return self._returns(obs[part], flat[part], luck, orders)
-
-        count = -(-len(flat) // self.max_plans)  # parts of one size, so that those who share them are done together
-        edges = [len(flat) * i // count for i in range(count + 1)]
-        parts = [slice(*edge) for edge in pairwise(edges)]
-        # nobody has said that another's model can be called by two threads at once
-        values = shared_map(returns, parts, device=plans.device) if self.ours else [returns(part) for part in parts]
+        parts = zip(obs.split(self.max_plans), plans.flatten(0, 1).split(self.max_plans), strict=True)
+        values = [self._returns(start, part, noise, orders) for start, part in parts]
         return torch.cat(values).view(starts, candidates)
 
-    def _returns(self, start: Tensor, plans: Tensor, luck: Tensor, orders: Tensor | None) -> Tensor:
+    def _returns(self, start: Tensor, plans: Tensor, noise: Tensor, orders: Tensor | None) -> Tensor:
         """Of plans (plans, horizon, action_dim), each from its own start."""
         obs, total = start, start.new_zeros(self.particles, len(start))  # all particles begin in one place
         alive: Tensor | None = None
@@ -90,22 +80,21 @@ class ParticleReturns:
         for t, actions in enumerate(plans.unbind(dim=1)):
             if orders is not None and t:
                 obs, alive = obs[orders[t]], None if alive is None else alive[orders[t]]
-            next_obs, rewards = self.members.particles(obs, actions, luck[t])
+            next_obs, rewards = self.members.particles(obs, actions, noise[t])
             if self.reward_fn is not None:
-                rewards = self.reward_fn(*self._told(obs, actions), next_obs)
-            total.add_(rewards if alive is None else rewards * alive, alpha=discount)
+                rewards = self.reward_fn(*self._for_all(obs, actions), next_obs)
+            total.add_(_earned(rewards, alive), alpha=discount)
             discount *= gamma
             if self.termination_fn is not None:
-                stays = ~self.termination_fn(*self._told(obs, actions), next_obs)
+                stays = ~self.termination_fn(*self._for_all(obs, actions), next_obs)
                 alive = stays if alive is None else alive & stays
             obs = next_obs
         if self.values is not None:
-            ends = self.values(obs)
-            total.add_(ends if alive is None else ends * alive, alpha=discount)
+            total.add_(_earned(self.values(obs), alive), alpha=discount)
         return total.mean(dim=0)
 
-    def _told(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """What may hold for all particles, (plans, ·), as known functions are told it: (particles, plans, ·)."""
+    def _for_all(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """What may hold for all particles, (plans, ·), as known functions take it: (particles, plans, ·)."""
         return obs.expand(self.particles, *obs.shape[-2:]), actions.expand(self.particles, *actions.shape)
 
     def _orders(self, horizon: int, device: torch.device) -> Tensor | None:
@@ -114,3 +103,8 @@ class ParticleReturns:
             return None
         order = torch.rand(horizon, self.particles, dtype=torch.float32, device=device, generator=self.generator)
         return order.argsort(dim=1)
+
+
+def _earned(rewards: Tensor, alive: Tensor | None) -> Tensor:
+    """Nothing after the end; a product would make NaN of what has ended and run away since."""
+    return rewards if alive is None else torch.where(alive, rewards, 0.0)

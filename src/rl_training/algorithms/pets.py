@@ -147,14 +147,14 @@ class PETS(Algorithm):
         assert self.values is not None
         members = members_of(self.dynamics_model)
         # known functions are promised two leading axes, as particles and plans have
-        obs, deeds, next_obs = (transitions[name].unsqueeze(0) for name in ("obs", "actions", "next_obs"))
+        obs, actions, next_obs = (transitions[name].unsqueeze(0) for name in ("obs", "actions", "next_obs"))
 
         def imagined(obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
             reached, rewards = members.particles(obs, actions, None)
             rewards = rewards if self.reward_fn is None else self.reward_fn(obs, actions, reached)
             return reached, rewards, None if self.termination_fn is None else self.termination_fn(obs, actions, reached)
 
-        rewards = transitions["rewards"] if self.reward_fn is None else self.reward_fn(obs, deeds, next_obs)
+        rewards = transitions["rewards"] if self.reward_fn is None else self.reward_fn(obs, actions, next_obs)
         return self.values.fit(imagined, obs[0], rewards, members=members.num_members, updates=updates, seed=seed)
 
     def episode_policy(self) -> EpisodePolicy:

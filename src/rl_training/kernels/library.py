@@ -12,10 +12,7 @@ import logging
 import os
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from typing import Any, TypeAlias
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +40,7 @@ class Network(ctypes.Structure):
     )
 
 
-class World(ctypes.Structure):
+class Dynamics(ctypes.Structure):
     """As `imagined.h` has it: members of dynamics networks, what is taken off their inputs, bounds of their log-variances."""
 
     _fields_ = (
@@ -99,16 +96,6 @@ def library() -> Library | None:
 def in_use() -> str:
     """Which of them this process computes with, or "none"."""
     return "none" if library() is None else kind_of_processor()
-
-
-def library_for(*tensors: Tensor) -> Library | None:
-    """The library, if it is there and reads such tensors: float32 on the CPU. Here every op decides between C and torch."""
-    import torch
-
-    for tensor in tensors:  # not `all`, which takes as long again
-        if not (tensor.is_cpu and tensor.dtype is torch.float32):
-            return None
-    return library()
 
 
 @cache

@@ -12,9 +12,9 @@ from torch.nn.functional import softplus
 
 from rl_training.kernels import differentiable
 from rl_training.kernels.differentiable import Pullback
-from rl_training.models.crew import shared_map
+from rl_training.kernels.imagine import ImaginedTransition, disagreement, max_std
 from rl_training.models.flat_mlp import FlatModule, MLPLayout, as_rows
-from rl_training.models.simulator import ImaginedTransition, Simulator, disagreement, max_std
+from rl_training.models.simulator import Simulator
 
 BOUNDS_COEF = 0.01
 CHUNK = 1_000  # rows imagined at a time: what their hidden layers hold should stay in the cache
@@ -167,21 +167,17 @@ class MLPMOPOEnsembleModel(FlatModule):
     @torch.no_grad()
     def imagine(self, obs: Tensor, actions: Tensor, *, members: Tensor | None = None) -> ImaginedTransition:
         """`sample_transition` with both measures of uncertainty."""
-        start, deeds = (as_rows(rows).detach().to(self.flat.dtype) for rows in (obs, actions))
+        single = obs.dim() == 1
+        obs, actions = (as_rows(rows).detach().to(self.flat.dtype) for rows in (obs, actions))
         if members is None:
-            members = self.draw_members(len(start))
+            members = self.draw_members(len(obs))
         elif len(members) and not 0 <= int(members.min()) <= int(members.max()) < self.num_ensembles:
             raise IndexError(f"members from {int(members.min())} to {int(members.max())}; there are {self.num_ensembles}")
-        noise = torch.randn(len(start), self.target_dim, dtype=start.dtype, device=start.device)
-        everyone = Simulator(self, torch.arange(self.num_ensembles, device=start.device))
-        inputs = (start, deeds, members, noise)
-
-        def drawn(i: int) -> ImaginedTransition:
-            return everyone.drawn(*(x[i : i + CHUNK] for x in inputs))
-
-        parts = shared_map(drawn, range(0, max(1, len(start)), CHUNK), device=start.device)
-        columns = [torch.cat(column) for column in zip(*parts, strict=True)]
-        return ImaginedTransition(*(column[0] for column in columns) if obs.dim() == 1 else columns)
+        noise = torch.randn(len(obs), self.target_dim, dtype=obs.dtype, device=obs.device)
+        everyone = Simulator(self, torch.arange(self.num_ensembles, device=obs.device))
+        parts = zip(*(column.split(CHUNK) for column in (obs, actions, members, noise)), strict=True)
+        columns = [torch.cat(column) for column in zip(*(everyone.rows(*part) for part in parts), strict=True)]
+        return ImaginedTransition(*(column[0] for column in columns) if single else columns)
 
     def simulator(self) -> Simulator:
         """The elites as one fast network for rollouts; it does not follow later changes of the parameters."""

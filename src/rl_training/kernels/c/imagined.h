@@ -1,4 +1,5 @@
-/* Steps of a learnt model of an environment: members that say a mean and a log-variance of (next_obs - obs, reward) each. */
+/* Steps of a learnt model of an environment: members that say a mean and a log-variance of (next_obs - obs, reward) each.
+   What leads to their passes and follows from them is shared by rows, as the passes are. */
 
 typedef struct {
     const Network *net;
@@ -6,9 +7,9 @@ typedef struct {
     int64_t obs_dim, action_dim;
     const float *input_mean;    /* (obs_dim + action_dim), taken off the inputs; their scale stands in the weights */
     const float *upper, *lower; /* (members, obs_dim + 1): soft bounds of log-variances; NULL where there are means alone */
-} World;
+} Dynamics;
 
-INLINE int64_t outputs_of(const World *w) { return w->net->sizes[w->net->layers]; }
+INLINE int64_t outputs_of(const Dynamics *d) { return d->net->sizes[d->net->layers]; }
 
 /* Up to LANES numbers that lie apart. */
 INLINE vec apart(const float *from, int64_t stride, int64_t count) {
@@ -19,32 +20,57 @@ INLINE vec apart(const float *from, int64_t stride, int64_t count) {
 
 INLINE vec softplus(vec x) { return where_above_zero(x, x) + log_one_plus(exponential(either(x < 0, x, -x))); }
 
-/* The log-variances in dimension `d` of up to LANES rows of a member's outputs. */
-INLINE vec log_variances(const World *w, int64_t member, const float *outputs, int64_t d, int64_t count) {
-    int64_t dims = w->obs_dim + 1;
-    float upper = w->upper[member * dims + d], lower = w->lower[member * dims + d];
-    vec raw = apart(outputs + dims + d, outputs_of(w), count);
+/* The log-variances in dimension `dim` of up to LANES rows of a member's outputs. */
+INLINE vec log_variances(const Dynamics *d, int64_t member, const float *outputs, int64_t dim, int64_t count) {
+    int64_t dims = d->obs_dim + 1;
+    float upper = d->upper[member * dims + dim], lower = d->lower[member * dims + dim];
+    vec raw = apart(outputs + dims + dim, outputs_of(d), count);
     return lower + softplus(upper - softplus(upper - raw) - lower);
 }
 
-static void join_inputs(const World *w, const float *obs, const float *actions, int64_t rows, float *to) {
-    for (int64_t r = 0; r < rows; r++, to += w->obs_dim + w->action_dim) {
-        for (int64_t i = 0; i < w->obs_dim; i++) to[i] = obs[r * w->obs_dim + i] - w->input_mean[i];
-        for (int64_t i = 0; i < w->action_dim; i++)
-            to[w->obs_dim + i] = actions[r * w->action_dim + i] - w->input_mean[w->obs_dim + i];
+static void join_inputs(const Dynamics *d, const float *obs, const float *actions, int64_t rows, float *to) {
+    for (int64_t r = 0; r < rows; r++, to += d->obs_dim + d->action_dim) {
+        for (int64_t i = 0; i < d->obs_dim; i++) to[i] = obs[r * d->obs_dim + i] - d->input_mean[i];
+        for (int64_t i = 0; i < d->action_dim; i++)
+            to[d->obs_dim + i] = actions[r * d->action_dim + i] - d->input_mean[d->obs_dim + i];
     }
 }
 
-/* Where a particle's rows lead: its member's outputs for them, and its own luck (obs_dim), or NULL to follow the means. */
-static void move_particle(const World *w, int64_t member, const float *outputs, const float *obs, const float *luck, int64_t rows,
-                          float *next_obs, float *rewards) {
-    int64_t dims = w->obs_dim, out = outputs_of(w);
-    for (int64_t r = 0; r < rows; r += LANES) {
-        int64_t count = least(LANES, rows - r);
+/* ---- particles ---- */
+
+typedef struct {
+    const Dynamics *model;
+    const float *obs, *actions, *noise;
+    int64_t obs_apart, actions_apart, rows;
+    int64_t each, asked; /* particles of a member, and how many times a row it is asked for them */
+    float *x, *outputs, *next_obs, *rewards;
+} Particles;
+
+static void join_particle(const void *about, int64_t part, int thread) {
+    const Particles *p = about;
+    const Dynamics *d = p->model;
+    int64_t particle = part / p->asked * p->each + part % p->asked;
+    (void)thread;
+    join_inputs(d, p->obs + particle * p->obs_apart, p->actions + particle * p->actions_apart, p->rows,
+                p->x + part * p->rows * d->net->sizes[0]);
+}
+
+/* Where a particle's rows lead, by its member's outputs for them and its own noise. */
+static void move_particle(const void *about, int64_t particle, int thread) {
+    const Particles *p = about;
+    const Dynamics *model = p->model;
+    int64_t dims = model->obs_dim, out = outputs_of(model), member = particle / p->each;
+    int64_t at = member * p->asked + (p->asked > 1 ? particle % p->each : 0);
+    const float *outputs = p->outputs + at * p->rows * out, *obs = p->obs + particle * p->obs_apart;
+    const float *noise = p->noise ? p->noise + particle * dims : NULL;
+    float *next_obs = p->next_obs + particle * p->rows * dims, *rewards = p->rewards + particle * p->rows;
+    (void)thread;
+    for (int64_t r = 0; r < p->rows; r += LANES) {
+        int64_t count = least(LANES, p->rows - r);
         const float *here = outputs + r * out;
         for (int64_t d = 0; d < dims; d++) {
             float off[LANES] = {0};
-            if (luck && w->upper) store(off, luck[d] * exponential(0.5f * log_variances(w, member, here, d, count)));
+            if (noise && model->upper) store(off, noise[d] * exponential(0.5f * log_variances(model, member, here, d, count)));
             for (int64_t i = 0; i < count; i++)
                 next_obs[(r + i) * dims + d] = obs[(r + i) * dims + d] + here[i * out + d] + off[i];
         }
@@ -53,25 +79,38 @@ static void move_particle(const World *w, int64_t member, const float *outputs, 
 }
 
 /* One step of particles, each in as many rows; a member has as many particles as the next. The `_apart` are floats from one
-   particle's rows to the next one's, 0 where all read the same; those of one member that read the same ask it once.
-   `memory` has members · rows · (in + out) floats before what `forward` wants, for all of a member's particles. */
-EXPORT void imagine_particles(const World *w, const float *obs, int64_t obs_apart, const float *actions, int64_t actions_apart,
-                              const float *luck, int64_t particles, int64_t rows, float *next_obs, float *rewards, float *memory,
+   particle's rows to the next one's, 0 where all read the same; those of one member that read the same ask it once. `noise`
+   is (particles, obs_dim), or NULL to follow the means. `memory` has members · rows · (in + out) floats before what `forward`
+   wants, for all of a member's particles. */
+EXPORT void imagine_particles(const Dynamics *d, const float *obs, int64_t obs_apart, const float *actions, int64_t actions_apart,
+                              const float *noise, int64_t particles, int64_t rows, float *next_obs, float *rewards, float *memory,
                               int64_t threads) {
-    int64_t members = w->net->members, each = particles / members, in = w->net->sizes[0], out = outputs_of(w);
-    int64_t asked = obs_apart || actions_apart ? each : 1;
-    float *x = memory, *outputs = x + members * asked * rows * in;
-    for (int64_t i = 0; i < members * asked; i++) {
-        int64_t particle = i / asked * each + i % asked;
-        join_inputs(w, obs + particle * obs_apart, actions + particle * actions_apart, rows, x + i * rows * in);
-    }
-    forward(w->net, w->flat, NULL, members, x, asked * rows * in, asked * rows, NULL, outputs, outputs + members * asked * rows * out, threads);
-    for (int64_t particle = 0; particle < particles; particle++) {
-        int64_t member = particle / each, at = member * asked + (asked > 1 ? particle % each : 0);
-        move_particle(w, member, outputs + at * rows * out, obs + particle * obs_apart,
-                      luck ? luck + particle * w->obs_dim : NULL, rows, next_obs + particle * rows * w->obs_dim,
-                      rewards + particle * rows);
-    }
+    int64_t members = d->net->members, each = particles / members, asked = obs_apart || actions_apart ? each : 1;
+    int64_t inputs = asked * rows * d->net->sizes[0];
+    float *outputs = memory + members * inputs, *rest = outputs + members * asked * rows * outputs_of(d);
+    Particles p = {d, obs, actions, noise, obs_apart, actions_apart, rows, each, asked, memory, outputs, next_obs, rewards};
+    share(join_particle, &p, members * asked, (int)threads);
+    forward(d->net, d->flat, NULL, members, p.x, inputs, asked * rows, NULL, outputs, rest, threads);
+    share(move_particle, &p, particles, (int)threads);
+}
+
+/* ---- rows, each with a member of its own ---- */
+
+typedef struct {
+    const Dynamics *model;
+    const float *obs, *actions, *noise;
+    const int64_t *chosen;
+    int64_t rows;
+    float *x, *outputs, *next_obs, *rewards, *disagreement, *max_std;
+} Rows;
+
+static void join_rows(const void *about, int64_t part, int thread) {
+    const Rows *p = about;
+    const Dynamics *d = p->model;
+    int64_t from = part * BLOCK;
+    (void)thread;
+    join_inputs(d, p->obs + from * d->obs_dim, p->actions + from * d->action_dim, least(BLOCK, p->rows - from),
+                p->x + from * d->net->sizes[0]);
 }
 
 /* Of up to LANES rows: how far the members' means lie apart, as the norm of their standard deviation. */
@@ -89,37 +128,54 @@ static vec means_apart(const float *outputs, int64_t member_apart, int64_t membe
     return root(sum / (float)members);
 }
 
+/* What the members say of rows `r` to `r + count`: the largest norm of any one's standard deviation is given back. */
+static vec move_lanes(const Rows *p, int64_t r, int64_t count) {
+    const Dynamics *model = p->model;
+    int64_t out = outputs_of(model), obs_dim = model->obs_dim, dims = obs_dim + 1;
+    vec largest = {0};
+    for (int64_t m = 0; m < model->net->members; m++) {
+        const float *here = p->outputs + (m * p->rows + r) * out;
+        vec total = {0};
+        for (int64_t d = 0; d < dims; d++) {
+            vec std = {0};
+            if (model->upper) std = exponential(0.5f * log_variances(model, m, here, d, count));
+            total += std * std;
+            float stds[LANES];
+            store(stds, std);
+            for (int64_t i = 0; i < count; i++) {
+                if (p->chosen[r + i] != m) continue;
+                float drawn = here[i * out + d] + stds[i] * p->noise[(r + i) * dims + d];
+                if (d < obs_dim) p->next_obs[(r + i) * obs_dim + d] = p->obs[(r + i) * obs_dim + d] + drawn;
+                else p->rewards[r + i] = drawn;
+            }
+        }
+        largest = either((total > largest) | (total != total), total, largest);
+    }
+    return root(largest);
+}
+
+static void move_rows(const void *about, int64_t part, int thread) {
+    const Rows *p = about;
+    const Network *net = p->model->net;
+    int64_t out = outputs_of(p->model), end = least((part + 1) * BLOCK, p->rows);
+    (void)thread;
+    for (int64_t r = part * BLOCK; r < end; r += LANES) {
+        int64_t count = least(LANES, end - r);
+        put(p->max_std + r, move_lanes(p, r, count), count);
+        vec distance = means_apart(p->outputs + r * out, p->rows * out, net->members, p->model->obs_dim + 1, out, count);
+        put(p->disagreement + r, distance, count);
+    }
+}
+
 /* One step of each row by the member chosen for it, with that row's own noise (obs_dim + 1); and how unsure all of them are:
    how far their means lie apart, and the largest norm of any one's standard deviation. */
-EXPORT void imagine_rows(const World *w, const float *obs, const float *actions, const int64_t *chosen, const float *noise,
+EXPORT void imagine_rows(const Dynamics *d, const float *obs, const float *actions, const int64_t *chosen, const float *noise,
                          int64_t rows, float *next_obs, float *rewards, float *disagreement, float *max_std, float *memory,
                          int64_t threads) {
-    int64_t members = w->net->members, in = w->net->sizes[0], out = outputs_of(w), dims = w->obs_dim + 1;
-    float *outputs = memory + rows * in;
-    join_inputs(w, obs, actions, rows, memory);
-    forward(w->net, w->flat, NULL, members, memory, 0, rows, NULL, outputs, outputs + members * rows * out, threads);
-    for (int64_t r = 0; r < rows; r += LANES) {
-        int64_t count = least(LANES, rows - r);
-        vec largest = {0};
-        for (int64_t m = 0; m < members; m++) {
-            const float *here = outputs + (m * rows + r) * out;
-            vec total = {0};
-            for (int64_t d = 0; d < dims; d++) {
-                vec std = {0};
-                if (w->upper) std = exponential(0.5f * log_variances(w, m, here, d, count));
-                total += std * std;
-                float stds[LANES];
-                store(stds, std);
-                for (int64_t i = 0; i < count; i++) {
-                    if (chosen[r + i] != m) continue;
-                    float drawn = here[i * out + d] + stds[i] * noise[(r + i) * dims + d];
-                    if (d < w->obs_dim) next_obs[(r + i) * w->obs_dim + d] = obs[(r + i) * w->obs_dim + d] + drawn;
-                    else rewards[r + i] = drawn;
-                }
-            }
-            largest = either((total > largest) | (total != total), total, largest);
-        }
-        put(max_std + r, root(largest), count);
-        put(disagreement + r, means_apart(outputs + r * out, rows * out, members, dims, out, count), count);
-    }
+    int64_t members = d->net->members, parts = (rows + BLOCK - 1) / BLOCK;
+    float *outputs = memory + rows * d->net->sizes[0], *rest = outputs + members * rows * outputs_of(d);
+    Rows p = {d, obs, actions, noise, chosen, rows, memory, outputs, next_obs, rewards, disagreement, max_std};
+    share(join_rows, &p, parts, (int)threads);
+    forward(d->net, d->flat, NULL, members, p.x, 0, rows, NULL, outputs, rest, threads);
+    share(move_rows, &p, parts, (int)threads);
 }

@@ -9,7 +9,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-#include "crew.h"
+#include "threads.h"
 #include "tiles.h"
 #include "numbers.h"
 #include "loops.h"

@@ -3,14 +3,14 @@
 
 #define ABREAST 4 /* vectors of columns that are summed side by side, so that none waits for the sum before it */
 
-/* As `passes.c` has networks: sizes, and where everything lies. */
+/* Sizes, and where everything lies. */
 typedef struct {
     int64_t layers, sizes[MOST_LAYERS + 1], biased; /* whether biases (out) follow each layer's weights (in, out) */
     int64_t bounded;                                /* whether outputs are cut off at -1 and 1 */
     const float *center, *steps;
     int64_t apart;          /* floats from one step to the next */
-    const int64_t *members; /* by number: 2 n goes the way of step n, 2 n + 1 the other way */
-    int64_t count, rows;    /* of members, and of what each is shown */
+    const int64_t *members; /* by number: 2 n adds step n, 2 n + 1 subtracts it */
+    int64_t count, rows;    /* of members, and of observations of each */
     const float *x;         /* (count, rows, in) */
     float *memory;          /* two rows of the widest layer */
     float *to;              /* (count, rows, out) */
