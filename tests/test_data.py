@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training import native
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.rollout import explained_variance, generalized_advantages, minibatches
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer, RunningMoments
@@ -238,17 +237,6 @@ def test_a_copy_of_a_buffer_draws_by_itself():
     first = buffer.sample(16)["obs"]
     assert torch.equal(other.sample(16)["obs"], first + 1000)
     assert not torch.equal(buffer.sample(16)["obs"], first)
-
-
-def test_without_the_compiled_passes_batches_are_the_same(monkeypatch):
-    def drawn() -> torch.Tensor:
-        buffer = ReplayBuffer(50, obs_dim=1, action_dim=1, seed=1)
-        buffer._rows[:, 0], buffer.added = torch.arange(50), 50
-        return buffer.sample(16)["obs"]
-
-    here = drawn()
-    monkeypatch.setattr(native, "library", lambda: None)
-    assert torch.equal(drawn(), here)
 
 
 def test_a_copied_buffer_takes_in_what_is_added_to_it() -> None:

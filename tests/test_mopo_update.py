@@ -27,6 +27,9 @@ class Counts:
     def ensemble_parameters(self):
         return []
 
+    def predict_distribution(self, obs, actions):
+        raise NotImplementedError
+
     def imagine(self, obs, actions):
         assert actions.abs().max() <= 1
         rows = torch.ones(len(obs))

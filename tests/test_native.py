@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from rl_training.algorithms.lean_losses import bellman_targets, lowest_shares, mean
+from rl_training.models.native_net import NativeNet, passes_on, passes_threads
+from rl_training.models.stacked_net import StackedNet
 from torch import Tensor
 
 from rl_training import native
 from rl_training.algorithms import SAC
-from rl_training.algorithms.lean_losses import bellman_targets, lowest_shares, mean
 from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.cli import main
 from rl_training.experiment.checkpoint import load_checkpoint
@@ -31,8 +33,6 @@ from rl_training.models.deterministic import DeterministicActorCritic, blurred
 from rl_training.models.flat_mlp import FlatMLP
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
 from rl_training.models.mlp_sac import MLPSACModel
-from rl_training.models.native_net import NativeNet, passes_on, passes_threads
-from rl_training.models.stacked_net import StackedNet
 from rl_training.runtime.torch_settings import torch_settings
 from small_runs import ALGORITHMS, difference, small_config, train
 

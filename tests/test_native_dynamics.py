@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+from rl_training.models.native_net import passes_on
 from torch import Tensor
 
 from rl_training import native
@@ -14,7 +15,6 @@ from rl_training.algorithms.optim import Adam
 from rl_training.algorithms.sac import critic_loss
 from rl_training.models.flat_mlp import FlatMLP
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel, disagreement, max_std
-from rl_training.models.native_net import passes_on
 from rl_training.models.simulator import Simulator
 from test_native import kind, needs_passes  # noqa: F401 (a fixture)
 

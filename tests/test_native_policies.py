@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rl_training.models.native_policies import NativePolicies
 from torch import Tensor
 
 from rl_training import native
@@ -15,7 +16,6 @@ from rl_training.envs.batched import make_batched
 from rl_training.envs.source import EnvSource
 from rl_training.models import MLPARSModel
 from rl_training.models.mlp_ars import MemberPolicies, policies_around
-from rl_training.models.native_policies import NativePolicies
 from rl_training.runtime.population import Generation, PopulationEvaluator
 from small_runs import small_config, train
 from test_native import KINDS, needs_passes

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from rl_training.algorithms.ppg import PPG, PPGAlgorithm, ppg_auxiliary_loss, ppg_auxiliary_loss_gradients, ppg_loss
+from rl_training.algorithms.ppg import PPG, PPGAlgorithm, ppg_auxiliary_loss, ppg_loss
 from rl_training.algorithms.ppo import PPO, ppo_loss
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.mlp_ppg import MLPPPGModel
@@ -89,20 +89,15 @@ def test_the_policy_phase_has_the_loss_of_ppo():
 
 
 @pytest.mark.parametrize("discrete", DISCRETE)
-def test_the_written_auxiliary_gradient_is_that_of_autograd(discrete):
+def test_the_derived_auxiliary_gradient_is_that_of_autograd(discrete):
     coefficients = {"aux_value_coef": 0.7, "behavior_clone_coef": 1.3, "value_clone_coef": 0.4}
     columns = auxiliary_columns(discrete)
     moving = [n for n in columns if n.startswith("policy") or n.endswith("values")]
     leaves = {name: columns[name].clone().requires_grad_() for name in moving}
     ppg_auxiliary_loss(columns | leaves, **coefficients)["auxiliary_loss"].backward()
-    written = ppg_auxiliary_loss_gradients(columns, **coefficients)
-    torch.testing.assert_close(written["d_values"], leaves["values"].grad)
-    torch.testing.assert_close(written["d_auxiliary_values"], leaves["auxiliary_values"].grad)
-    if discrete:
-        torch.testing.assert_close(written["d_policy"], leaves["policy_logits"].grad)
-    else:
-        torch.testing.assert_close(written["d_policy"][0], leaves["policy_mean"].grad)
-        torch.testing.assert_close(written["d_policy"][1], leaves["policy_log_std"].grad.sum(0))  # one for all rows
+    _, d = ppg_auxiliary_loss.vjp(columns, wrt=moving, **coefficients)
+    for name, leaf in leaves.items():
+        torch.testing.assert_close(getattr(d, name), leaf.grad)
 
 
 @pytest.mark.parametrize("hidden_sizes", [(16, 16), (8,), ()])
@@ -111,9 +106,11 @@ def test_in_the_policy_phase_the_value_gradient_does_not_reach_the_trunk(archite
     model = MLPPPGModel(4, 2, hidden_sizes, architecture=architecture)
     batch = policy_batch(model)
     nothing = torch.zeros(64)
-    model.backward(model.run(batch["obs"]), batch["actions"], d_logprobs=nothing, d_entropy=nothing, d_values=torch.randn(64))
-    assert torch.equal(model.gradient_vector("policy"), torch.zeros_like(model.gradient_vector("policy")))
-    assert (model.gradient_vector("value") != 0).any()
+    _, pull = model.evaluate_actions.vjp(batch["obs"], batch["actions"])
+    (gradient,) = pull(None, nothing, torch.randn(64), nothing)
+    d_policy, d_value = (model.slice_of(gradient, name) for name in ("policy", "value"))
+    assert torch.equal(d_policy, torch.zeros_like(d_policy))
+    assert (d_value != 0).any()
 
     model.evaluate_actions(batch["obs"], batch["actions"]).values.square().sum().backward()
     by_autograd = model.flat.grad.tensor_split([model.num_policy_parameters])
@@ -125,9 +122,9 @@ def test_in_the_auxiliary_phase_it_reaches_a_shared_trunk_but_never_a_separate_p
     for architecture, reaches in (("shared", True), ("dual", False)):
         model = MLPPPGModel(4, 2, (8, 8), architecture=architecture)
         obs = torch.randn(32, 4)
-        zeros = {"d_policy": torch.zeros(32, 2), "d_auxiliary_values": torch.zeros(32)}
-        model.backward_auxiliary(model.run(obs), d_values=torch.randn(32), **zeros)
-        *hidden, heads = model.gradient_layers("policy")
+        _, pull = model.auxiliary.vjp(obs)
+        (gradient,) = pull(torch.zeros(32, 2), None, torch.randn(32), torch.zeros(32))
+        *hidden, heads = model.policy_net.layers(model.slice_of(gradient, "policy"))
         assert all((layer.weight != 0).any() for layer in hidden) == reaches
         assert not (heads.weight != 0).any()
 
@@ -145,17 +142,15 @@ def test_the_policy_phase_leaves_the_auxiliary_head_alone():
 
 @pytest.mark.parametrize("discrete", DISCRETE)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_explicit_steps_of_both_phases_are_those_of_autograd(architecture, discrete):
+def test_a_module_of_a_user_s_learns_what_ours_learns_in_both_phases(architecture, discrete):
     model = MLPPPGModel(4, 2, (16, 16), architecture=architecture, discrete=discrete)
     twin, teacher = Foreign(copy.deepcopy(model)), copy.deepcopy(model)
     nn.init.normal_(teacher.flat, std=0.3)
-    explicit, autograd = (PPG(m, learning_rate=1e-2, aux_learning_rate=3e-3, ent_coef=0.01) for m in (model, twin))
-    assert explicit.explicit
-    assert not autograd.explicit
+    ours, theirs = (PPG(m, learning_rate=1e-2, aux_learning_rate=3e-3, ent_coef=0.01) for m in (model, twin))
     batch, auxiliary = policy_batch(model), auxiliary_batch()
     for _ in range(3):
-        one = explicit.update(batch).metrics | explicit.auxiliary_update(auxiliary, teacher_model=teacher).metrics
-        other = autograd.update(batch).metrics | autograd.auxiliary_update(auxiliary, teacher_model=teacher).metrics
+        one = ours.update(batch).metrics | ours.auxiliary_update(auxiliary, teacher_model=teacher).metrics
+        other = theirs.update(batch).metrics | theirs.auxiliary_update(auxiliary, teacher_model=teacher).metrics
     torch.testing.assert_close(model.flat, twin.model.flat, atol=1e-6, rtol=1e-5)
     for name in one:
         torch.testing.assert_close(one[name], other[name], atol=1e-5, rtol=1e-4)
@@ -189,7 +184,7 @@ def test_a_strong_clone_term_keeps_the_policy_where_the_teacher_had_it(discrete)
         batch = auxiliary_batch()
         for _ in range(300):
             learner.auxiliary_update(batch, teacher_model=teacher)
-        moved[coefficient] = model.infer_policy(batch["obs"]).kl_from(teacher.infer_policy(batch["obs"])).mean().item()
+        moved[coefficient] = model.distribution(batch["obs"]).kl_from(teacher.distribution(batch["obs"])).mean().item()
     assert moved[1e4] < 1e-4
     assert moved[0.0] > 100 * moved[1e4]
 
@@ -278,11 +273,12 @@ def test_the_model_acts_on_one_observation_as_on_a_batch(architecture, discrete)
         torch.testing.assert_close(whole[2], one)
     again = model.evaluate_actions(obs, batch.actions)
     torch.testing.assert_close(again.logprobs, batch.logprobs)
-    torch.testing.assert_close(again.values, model.infer_value(obs))
-    seen, run = model.auxiliary(obs), model.run(obs)
-    torch.testing.assert_close(seen.values, again.values)
-    torch.testing.assert_close(seen.auxiliary_values, run.auxiliary_values)
-    torch.testing.assert_close(seen.distribution.entropy(), run.distribution.entropy())
+    torch.testing.assert_close(again.values, model.value(obs))
+    seen, (columns, _) = model.auxiliary(obs), model.auxiliary.vjp(obs)
+    for values in (seen.values, columns.values):
+        torch.testing.assert_close(values, again.values)
+    torch.testing.assert_close(seen.auxiliary_values, columns.auxiliary_values)
+    torch.testing.assert_close(seen.distribution.mode(), model.head(columns.policy).mode())
 
 
 def test_every_head_begins_with_weights_of_norm_one_tenth():

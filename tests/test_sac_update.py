@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch.distributions import Normal
 
-from rl_training.algorithms import sac
-from rl_training.algorithms.sac import SAC, actor_loss, actor_loss_gradient, critic_loss, critic_loss_gradient, sac_loss
-from rl_training.models.mlp_sac import MLPSACModel, _squash
+from rl_training.algorithms.sac import SAC, actor_loss, sac_loss
+from rl_training.algorithms.td import critic_loss
+from rl_training.kernels import squash
+from rl_training.models.heads import drawn_noise
+from rl_training.models.mlp_sac import MLPSACModel, SACSample
 
 
 def batch_of(rows=32, obs_dim=3, action_dim=2):
@@ -81,13 +83,13 @@ def test_written_gradients_are_those_of_autograd():
     q, target, logprobs = torch.randn(3, 20), torch.randn(20), torch.randn(20)
     leaf = q.clone().requires_grad_()
     critic_loss(leaf, target)["critic_loss"].backward()
-    torch.testing.assert_close(critic_loss_gradient(q, target), leaf.grad)
+    torch.testing.assert_close(critic_loss.vjp(q, target)[1].q_values, leaf.grad)
     for pessimistic in (True, False):
         q_leaf, p_leaf = q.clone().requires_grad_(), logprobs.clone().requires_grad_()
         actor_loss(q_leaf, p_leaf, 0.3, pessimistic=pessimistic)["actor_loss"].backward()
-        d_q, d_logprobs = actor_loss_gradient(q, logprobs, 0.3, pessimistic=pessimistic)
-        torch.testing.assert_close(d_q, q_leaf.grad)
-        torch.testing.assert_close(d_logprobs, p_leaf.grad)
+        _, d = actor_loss.vjp(q, logprobs, 0.3, pessimistic=pessimistic)
+        torch.testing.assert_close(d.q_values, q_leaf.grad)
+        torch.testing.assert_close(d.logprobs, p_leaf.grad)
 
 
 @pytest.mark.parametrize("pessimistic", [True, False])
@@ -97,23 +99,23 @@ def test_equal_critics_share_the_gradient_as_in_autograd(pessimistic):
     q[2, :5] += 10.0
     leaf = q.clone().requires_grad_()
     actor_loss(leaf, logprobs, 0.3, pessimistic=pessimistic)["actor_loss"].backward()
-    torch.testing.assert_close(actor_loss_gradient(q, logprobs, 0.3, pessimistic=pessimistic)[0], leaf.grad)
+    torch.testing.assert_close(actor_loss.vjp(q, logprobs, 0.3, pessimistic=pessimistic)[1].q_values, leaf.grad)
 
 
 def test_an_update_reports_what_the_public_losses_say(monkeypatch):
     called = []
 
-    def telling(name):
-        original = getattr(sac, name)
+    def telling(name, loss):
+        original = loss.definition
 
         def told(*args, **kwargs):
             called.append((name, original(*args, **kwargs)))
             return called[-1][1]
 
-        monkeypatch.setattr(sac, name, told)
+        monkeypatch.setattr(loss, "definition", told)
 
-    for name in ("critic_loss", "actor_loss"):
-        telling(name)
+    for name, loss in (("critic_loss", critic_loss), ("actor_loss", actor_loss)):
+        telling(name, loss)
     metrics = SAC(MLPSACModel(3, 2, (16,)), learning_rate=1e-3).update(batch_of(rows=8), global_step=0).metrics
     assert [name for name, _ in called] == ["critic_loss", "actor_loss"]
     said = {key: value for _, losses in called for key, value in losses.items()}
@@ -125,20 +127,15 @@ class Wrapped(torch.nn.Module):
 
     def __init__(self, model):
         super().__init__()
-        self.inner = [model]
         self.actor, self.critics, self.action_dim = model.actor, model.critics, model.action_dim
 
     def sample_actions(self, obs, *, deterministic=False):
-        mean_std = self.actor(obs)
-        return _sample(self.inner[0], mean_std, deterministic)
+        outputs = self.actor(obs)
+        noise = torch.zeros_like(outputs[:, :2]) if deterministic else drawn_noise(outputs, self.action_dim)
+        return SACSample(*squash.definition(outputs, noise))
 
     def q_values(self, obs, actions):
         return self.critics(torch.cat([obs, actions], -1)).squeeze(-1)
-
-
-def _sample(model, outputs, deterministic):
-    mean, log_std = outputs.chunk(2, -1)
-    return _squash(mean, log_std, torch.zeros_like(mean) if deterministic else torch.randn_like(mean))[0]
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -156,22 +153,20 @@ def test_a_target_is_worth_what_the_actor_would_do_where_the_action_led(wrapped)
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_critics": 5, "layer_norm": True}], ids=str)
-def test_the_explicit_update_is_the_autograd_update(settings):
+def test_a_module_of_a_user_s_learns_what_ours_learns(settings):
     model = MLPSACModel(3, 2, (16, 16), **settings)
     twin = copy.deepcopy(model)
-    explicit = SAC(model, learning_rate=1e-2, critic_subset_size=2)
-    autograd = SAC(Wrapped(twin), learning_rate=1e-2, critic_subset_size=2)
-    assert explicit.explicit
-    assert not autograd.explicit
+    ours = SAC(model, learning_rate=1e-2, critic_subset_size=2)
+    theirs = SAC(Wrapped(twin), learning_rate=1e-2, critic_subset_size=2)
     batch = batch_of()
     for i in range(3):
         torch.manual_seed(i)
-        one = explicit.update(batch).metrics
+        one = ours.update(batch).metrics
         torch.manual_seed(i)
-        other = autograd.update(batch).metrics
+        other = theirs.update(batch).metrics
     torch.testing.assert_close(model.actor.flat, twin.actor.flat, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(model.critics.flat, twin.critics.flat, atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(explicit.target.flat, autograd.target.critics.flat, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(ours.target.flat, theirs.target.critics.flat, atol=1e-5, rtol=1e-4)
     for name in one:
         torch.testing.assert_close(one[name], other[name], atol=1e-4, rtol=1e-3)
 

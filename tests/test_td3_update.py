@@ -5,7 +5,6 @@ import torch
 
 from replay_batches import batch_of
 from rl_training.algorithms.td3 import TD3, td3_loss
-from rl_training.models import deterministic
 from rl_training.models.mlp_td3 import MLPTD3Model
 
 
@@ -41,13 +40,13 @@ def linear_td3(**options):
     ],
 )
 def test_the_target_is_the_lower_critic_at_the_action_moved_by_clipped_noise(monkeypatch, noise, next_value):
-    monkeypatch.setattr(deterministic, "drawn_noise", lambda obs, width: torch.full((len(obs), width), noise))
+    monkeypatch.setattr(torch, "randn_like", lambda actions: torch.full_like(actions, noise))
     batch = batch_of(2, 1, 1) | {"rewards": torch.tensor([1.0, 1.0]), "dones": torch.tensor([0.0, 1.0])}
     torch.testing.assert_close(linear_td3().targets(batch), torch.tensor([1.0 + 0.5 * next_value, 1.0]))
 
 
 def test_a_smoothed_action_does_not_leave_the_bounds(monkeypatch):
-    monkeypatch.setattr(deterministic, "drawn_noise", lambda obs, width: torch.full((len(obs), width), 9.0))
+    monkeypatch.setattr(torch, "randn_like", lambda actions: torch.full_like(actions, 9.0))
     learner = linear_td3(noise_clip=3.0, policy_noise=1.0)
     assert learner.next_actions(torch.zeros(1, 1)).item() == 1.0
 

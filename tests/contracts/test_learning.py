@@ -77,8 +77,9 @@ def flipped(function, *args, **kwargs):
     return -function(*args, **kwargs)
 
 
-def both_flipped(function, *args, **kwargs):
-    return tuple(-gradient for gradient in function(*args, **kwargs))
+def uphill(function, *args, **kwargs):
+    """A loss whose gradient in closed form has the wrong sign."""
+    return {name: -gradient for name, gradient in function(*args, **kwargs).items()}
 
 
 def shuffled(function, returns, *rest):
@@ -107,8 +108,8 @@ MUTATIONS = {  # what breaks, where it stands, how it is broken, and who must no
     "ranks shuffled": (openai_es, "centered_ranks", shuffled, ("openai_es",)),
     "planned return flipped": (particles.ParticleReturns, "__call__", flipped, ("pets",)),
     "imagined rewards flipped": (mopo.MOPO, "imagine", ashamed, ("mopo",)),
-    "actor's gradient flipped": (deterministic, "actor_loss_gradient", flipped, ("td3", "ddpg")),
-    "both gradients of the actor flipped": (sac, "actor_loss_gradient", both_flipped, ("sac", "rlpd", "cql")),
+    "actor's gradient flipped": (deterministic.actor_loss, "closed_form", uphill, ("td3", "ddpg")),
+    "both gradients of the actor flipped": (sac.actor_loss, "closed_form", uphill, ("sac", "rlpd", "cql")),
 }
 MUTATIONS_IN_CORRIDOR = {
     "target network frozen": [(sac, "polyak_update"), (cql, "polyak_update"), (deterministic, "polyak_update"), left_alone],

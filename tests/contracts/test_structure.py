@@ -19,15 +19,15 @@ LAYERS = {
     "_lazy": set(),
     "resources": {"errors"},
     "options": {"errors"},
-    "native": set(),
-    "models": {"native", "types", "errors"},
-    "algorithms": {"models", "native", "types", "errors"},
-    "data": {"native", "types", "errors"},
+    "kernels": set(),
+    "models": {"kernels", "types", "errors"},
+    "algorithms": {"models", "kernels", "types", "errors"},
+    "data": {"types", "errors"},
     "envs": {"types", "errors"},
-    "experiment": {"native", "options", "resources", "types", "errors", "_lazy"},
-    "runtime": {"algorithms", "models", "native", "data", "envs", "experiment", "options", "resources", "types", "errors"},
+    "experiment": {"kernels", "options", "resources", "types", "errors", "_lazy"},
+    "runtime": {"algorithms", "models", "kernels", "data", "envs", "experiment", "options", "resources", "types", "errors"},
     "api": {"runtime", "envs", "experiment", "options", "types", "errors"},
-    "cli": {"api", "runtime", "native", "data", "envs", "experiment", "options", "resources", "types", "errors", "__init__"},
+    "cli": {"api", "runtime", "kernels", "data", "envs", "experiment", "options", "resources", "types", "errors", "__init__"},
 }
 
 
