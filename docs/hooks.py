@@ -61,10 +61,10 @@ MODULES = {
             "rl_training.experiment.default_manager",
             "rl_training.experiment.run_logger",
             "rl_training.experiment.sinks",
-            "rl_training.runtime.export",
-            "rl_training.runtime.video",
+            "rl_training.shipping.export",
+            "rl_training.shipping.video",
             "rl_training.experiment.checkpoint",
-            "rl_training.experiment.statistics",
+            "rl_training.reports.statistics",
         ],
     ),
     "training": (

@@ -1,14 +1,14 @@
 """train_ars from configuration to files on disk, and that it learns."""
 
 import pytest
-
 import toy_envs  # noqa: F401 (registers the toy environments)
+from small_runs import small_config
+
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.experiment.yaml_loader import load_config_file
 from rl_training.resources import find_preset
 from rl_training.runtime.ars_trainer import train_ars
 from rl_training.runtime.policy import load_policy
-from small_runs import small_config
 
 
 def test_a_run_leaves_its_record(tmp_path):

@@ -9,13 +9,13 @@ import time
 
 import numpy as np
 import pytest
+from small_runs import ALGORITHMS, StopAt, history, small_config, state_difference, train
 
 from rl_training.errors import CheckpointError, EnvError, RunBusyError
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.experiment.run import Run
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint, resume_training
-from small_runs import ALGORITHMS, StopAt, history, small_config, state_difference, train
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

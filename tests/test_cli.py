@@ -24,8 +24,8 @@ from rl_training.cli.settings import resolve_config
 from rl_training.cli.tables import emphasis
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.experiment.lock import RunLock
-from rl_training.experiment.recorded_runs import read_run
 from rl_training.options import algorithm_names, load_options_class
+from rl_training.reports.recorded_runs import read_run
 from rl_training.resources import list_presets
 
 TINY_PPO = ["ppo/cartpole", "num_envs=1", "num_steps=16", "update_epochs=1", "--total-timesteps", "64", "--eval-episodes", "1"]

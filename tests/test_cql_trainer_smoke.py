@@ -1,8 +1,9 @@
 """train_cql from configuration to files on disk."""
 
 import pytest
-
 from offline_helpers import recorded
+from small_runs import small_config
+
 from rl_training.data.dataset_files import write_npz
 from rl_training.envs.pool import EnvPool
 from rl_training.errors import ConfigError
@@ -10,7 +11,6 @@ from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.options.cql import CQLConfig
 from rl_training.runtime.cql_trainer import train_cql
 from rl_training.runtime.workflows import evaluate_checkpoint
-from small_runs import small_config
 
 
 def test_an_update_is_a_timestep(tmp_path):

@@ -5,9 +5,9 @@ import math
 
 import pytest
 import torch
+from replay_batches import batch_of
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
-from replay_batches import batch_of
 from rl_training.algorithms.cql import CQL, CQLAlgorithm, conservative_gap, cql_loss
 from rl_training.algorithms.sac import SAC
 from rl_training.models.mlp_sac import MLPSACModel

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-
 import toy_envs  # noqa: F401 (registers ToyBanditContinuous-v0)
+from small_runs import small_config
+
 from rl_training.errors import UnsupportedSpace
 from rl_training.experiment.yaml_loader import load_config_file
 from rl_training.resources import find_preset
 from rl_training.runtime.ddpg_trainer import train_ddpg
 from rl_training.runtime.policy import load_policy
-from small_runs import small_config
 
 
 def test_a_run_leaves_its_record(tmp_path):

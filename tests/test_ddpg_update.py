@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-
 from replay_batches import batch_of
+
 from rl_training.algorithms.ddpg import DDPG, ddpg_loss
 from rl_training.models.mlp_ddpg import MLPDDPGModel
 

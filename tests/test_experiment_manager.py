@@ -1,12 +1,12 @@
 """The registry and the experiment manager."""
 
 import pytest
+from small_runs import ALGORITHMS, StopAt, small_config, state_difference, train
 
 from rl_training.experiment import get_algorithm_spec, list_algorithm_specs
 from rl_training.experiment.default_manager import DefaultExperimentManager
 from rl_training.experiment.registry import algorithm_names
 from rl_training.options import algorithm_names as option_names
-from small_runs import ALGORITHMS, StopAt, small_config, state_difference, train
 
 
 def test_every_algorithm_has_options_a_trainer_and_a_small_configuration():

@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
-
 from replay_batches import standardized_rows
-from rl_training.algorithms.dynamics import DynamicsLearner, gaussian_nll, likelihood_loss, model_rows
-from rl_training.algorithms.dynamics_fit import DynamicsFit, FitSettings
+from small_runs import difference
+
 from rl_training.errors import DatasetError
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel, disagreement, max_std
-from small_runs import difference
+from rl_training.planning.dynamics import DynamicsLearner, gaussian_nll, likelihood_loss, model_rows
+from rl_training.planning.dynamics_fit import DynamicsFit, FitSettings
 
 LOSS = "model_loss"
 

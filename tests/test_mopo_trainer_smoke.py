@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-
 from offline_helpers import arrays, recorded
+from small_runs import history, small_config, state_difference
+
 from rl_training.algorithms.mopo import MOPO
 from rl_training.data.dataset_files import write_npz
 from rl_training.data.recorded_data import RecordedData
@@ -18,7 +19,6 @@ from rl_training.options.mopo import MOPOConfig
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.mopo_trainer import train_mopo
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint, resume_training
-from small_runs import history, small_config, state_difference
 
 
 def imagined_in(result):

@@ -5,14 +5,14 @@ import math
 
 import pytest
 import torch
-
 from replay_batches import batch_of
-from rl_training.algorithms.dynamics import model_rows
+
 from rl_training.algorithms.mopo import MOPO, MOPOAlgorithm, mopo_loss, mopo_model_loss
 from rl_training.algorithms.sac import SAC, sac_loss
 from rl_training.errors import NumericsError
 from rl_training.models.mlp_mopo import ImaginedTransition, MLPMOPOEnsembleModel
 from rl_training.models.mlp_sac import MLPSACModel
+from rl_training.planning.dynamics import model_rows
 
 
 def learner(dynamics=None, **settings):

@@ -1,14 +1,14 @@
 """train_openai_es from configuration to files on disk, and that it learns."""
 
 import pytest
-
 import toy_envs  # noqa: F401 (registers the toy environments)
+from small_runs import history, small_config
+
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.experiment.yaml_loader import load_config_file
 from rl_training.resources import find_preset
 from rl_training.runtime.openai_es_trainer import train_openai_es
 from rl_training.runtime.policy import load_policy
-from small_runs import history, small_config
 
 
 def test_a_run_leaves_its_record(tmp_path):

@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_runs import train
 
 from conftest import REPOSITORY
 from rl_training.cli import load_config
 from rl_training.experiment.registry import algorithm_names
 from rl_training.resources import find_packaged_asset, list_presets
 from rl_training.runtime.callbacks import Callback
-from small_runs import train
 
 PLANNED = {"ppo": "cartpole", "ppg": "cartpole"}  # the others have a pendulum
 

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from small_runs import StopAt, small_config, state_difference
+from toy_envs import Broken
 
 from rl_training.errors import ConfigError, EnvError, UnsupportedSpace
 from rl_training.experiment.checkpoint import load_checkpoint
@@ -12,8 +14,6 @@ from rl_training.runtime.pets_trainer import in_env_units, train_pets
 from rl_training.runtime.policy import load_policy
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint, resume_training
 from rl_training.types import EnvSpec
-from small_runs import StopAt, small_config, state_difference
-from toy_envs import Broken
 
 
 def test_a_run_leaves_its_record(tmp_path):

@@ -6,17 +6,17 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from replay_batches import batch_of
 from torch import nn
 
-from replay_batches import batch_of
-from rl_training.algorithms.particles import ParticleReturns
 from rl_training.algorithms.pets import PETS, EpisodePlans, pets_loss
-from rl_training.algorithms.planning import CEM, colored_noise, truncated_noise
 from rl_training.errors import ConfigError
-from rl_training.models.known_dynamics import REWARDS, TERMINATIONS, reward_function, termination_function
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
 from rl_training.options._dynamics import KNOWN_REWARDS, KNOWN_TERMINATIONS
 from rl_training.options.pets import PETSConfig
+from rl_training.planning.cem import CEM, colored_noise, truncated_noise
+from rl_training.planning.known_functions import REWARDS, TERMINATIONS, reward_function, termination_function
+from rl_training.planning.particles import ParticleReturns
 
 SEARCH = {"horizon": 3, "num_candidates": 64, "num_iterations": 5, "num_topk": 8, "num_particles": 4}
 
@@ -442,7 +442,7 @@ def test_a_known_function_for_another_observation_is_refused_with_advice():
 
 
 def test_functions_come_from_import_paths():
-    assert reward_function("rl_training.models.known_dynamics:pendulum_reward", obs_dim=3) is REWARDS["pendulum"].function
+    assert reward_function("rl_training.planning.known_functions:pendulum_reward", obs_dim=3) is REWARDS["pendulum"].function
     for wrong in ("no_such_module_xyz:f", "math:no_such", "math:pi"):
         with pytest.raises(ConfigError, match="termination_fn"):
             termination_function(wrong, obs_dim=3)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from small_runs import StopAt, small_config, state_difference
 
 from rl_training.data.rollout_memory import RolloutMemory
 from rl_training.experiment.checkpoint import load_checkpoint
@@ -12,7 +13,6 @@ from rl_training.runtime.policy import load_policy
 from rl_training.runtime.ppg_trainer import train_ppg
 from rl_training.runtime.ppo_trainer import train_ppo
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint, resume_training
-from small_runs import StopAt, small_config, state_difference
 
 
 class Watch(Callback):

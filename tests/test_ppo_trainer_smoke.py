@@ -3,13 +3,13 @@
 import json
 
 import pytest
+from small_runs import small_config
 
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.yaml_loader import load_config_file
 from rl_training.resources import find_preset
 from rl_training.runtime.policy import load_policy
 from rl_training.runtime.ppo_trainer import train_ppo
-from small_runs import small_config
 
 
 def test_a_run_leaves_its_record(tmp_path):

@@ -5,11 +5,11 @@ import logging
 import gymnasium as gym
 import numpy as np
 import pytest
+from small_runs import ALGORITHMS, small_config, state_difference
 
 import rl_training
 from rl_training import PPO, SAC
 from rl_training.errors import ConfigError, EnvError, UnsupportedSpace
-from small_runs import ALGORITHMS, small_config, state_difference
 from test_package_api_exports import class_name
 
 

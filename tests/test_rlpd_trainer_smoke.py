@@ -1,8 +1,9 @@
 """train_rlpd from configuration to files on disk: pretraining, mixed batches, exact resume in the middle of either."""
 
 import pytest
-
 from offline_helpers import recorded
+from small_runs import StopAt, history, small_config, state_difference, train
+
 from rl_training.data.dataset_files import write_npz
 from rl_training.errors import UnsupportedSpace
 from rl_training.experiment.checkpoint import load_checkpoint
@@ -12,7 +13,6 @@ from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.policy import load_policy
 from rl_training.runtime.rlpd_trainer import RLPDLoop, train_rlpd
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint, resume_training
-from small_runs import StopAt, history, small_config, state_difference, train
 
 
 class StopAfterUpdates(Callback):

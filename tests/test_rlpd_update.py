@@ -4,8 +4,8 @@ import copy
 
 import pytest
 import torch
-
 from replay_batches import batch_of
+
 from rl_training.algorithms.rlpd import RLPD, RLPDAlgorithm, rlpd_loss
 from rl_training.algorithms.sac import SAC, sac_loss
 from rl_training.models.mlp_sac import MLPSACModel, SACSample

@@ -1,15 +1,15 @@
 """train_td3 from configuration to files on disk, and that it learns."""
 
 import pytest
-
 import toy_envs  # noqa: F401 (registers ToyBanditContinuous-v0)
+from small_runs import StopAt, history, small_config
+
 from rl_training.errors import UnsupportedSpace
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.experiment.yaml_loader import load_config_file
 from rl_training.resources import find_preset
 from rl_training.runtime.policy import load_policy
 from rl_training.runtime.td3_trainer import train_td3
-from small_runs import StopAt, history, small_config
 
 
 def test_a_run_leaves_its_record(tmp_path):

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-
 from replay_batches import batch_of
+
 from rl_training.algorithms.td3 import TD3, td3_loss
 from rl_training.models.mlp_td3 import MLPTD3Model
 

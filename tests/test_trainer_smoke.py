@@ -1,10 +1,10 @@
 """Every registered algorithm, trained as the registry has it: what a run tells, whatever the algorithm."""
 
 import pytest
+from small_runs import ALGORITHMS, small_config
 
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.options import algorithm_names
-from small_runs import ALGORITHMS, small_config
 
 OF_EVERY_RUN = {"global_step", "eval_return_mean", "eval_return_std", "eval_episodes"}
 OF_ITS_OWN = {

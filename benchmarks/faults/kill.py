@@ -22,18 +22,18 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[0:0] = [str(ROOT / "src"), str(ROOT / "tests"), str(ROOT / "tests" / "faults")]
+sys.path[0:0] = [str(ROOT / "src"), str(ROOT / "tests" / "helpers"), str(ROOT / "tests"), str(ROOT / "tests" / "faults")]
 
 from kills import Tally, Victim  # noqa: E402
 from nursery import Nursery  # noqa: E402
 from record import write_record  # noqa: E402
+from small_runs import NAMES, small_config  # noqa: E402
 
 from rl_training.options import load_options_class  # noqa: E402
 from rl_training.options._dynamics import DynamicsOptions  # noqa: E402
 from rl_training.options._evolution import EvolutionOptions  # noqa: E402
 from rl_training.options._offline import OfflineOptions  # noqa: E402
 from rl_training.options.base import OffPolicyOptions, OnPolicyOptions  # noqa: E402
-from small_runs import NAMES, small_config  # noqa: E402
 
 # the first that fits
 FAMILIES = {

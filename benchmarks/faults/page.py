@@ -42,7 +42,7 @@ torch threads, another processor, compiled passes or none, or another version of
 differ ([exact resume](explanation/exact-resume.md)).
 
 ## Storage faults are told, and the last good checkpoint stays
-`tests/faults/test_storage.py`, `tests/test_checkpoint_damage.py`: an error with the file and the reason, exit code 2.
+`tests/faults/test_storage.py`, `tests/experiment/test_checkpoint_damage.py`: an error with the file and the reason, exit code 2.
 
 | fault | what happens |
 |---|---|
@@ -56,10 +56,10 @@ differ ([exact resume](explanation/exact-resume.md)).
 ## Nothing in a file is executed
 There is no `pickle`, `torch.load`, `eval` or `exec` in the sources (`tests/contracts/test_structure.py`). Pickles in disguise, YAML tags and
 npz arrays of objects are given to the command line and do nothing (`tests/faults/test_foreign_files.py`); a header that claims 10 GB
-allocates nothing, and names that point out of the file are refused (`tests/test_checkpoint_hostile.py`). What this does not cover stands in `SECURITY.md`.
+allocates nothing, and names that point out of the file are refused (`tests/experiment/test_checkpoint_hostile.py`). What this does not cover stands in `SECURITY.md`.
 
 ## A released checkpoint can be read for ever
-`tests/data/` keeps one of every format for every algorithm. It predicts its old numbers and can be trained on (`tests/faults/test_kept_formats.py`).
+`tests/kept/` keeps one of every format for every algorithm. It predicts its old numbers and can be trained on (`tests/faults/test_kept_formats.py`).
 
 ## Numbers and environments that break are named
 A NaN or an infinite number stops the run at that turn, with a checkpoint from before it (`tests/faults/test_numbers.py`); an environment

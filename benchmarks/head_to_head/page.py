@@ -18,8 +18,8 @@ sys.path[:0] = [str(ROOT / "src"), str(HERE)]
 from contests import CONTESTS  # noqa: E402
 
 from rl_training.cli import load_config  # noqa: E402
-from rl_training.experiment.result_tables import markdown_table  # noqa: E402
-from rl_training.experiment.statistics import (  # noqa: E402
+from rl_training.reports.result_tables import markdown_table  # noqa: E402
+from rl_training.reports.statistics import (  # noqa: E402
     interquartile_mean,
     probability_of_improvement,
     stratified_bootstrap_interval,

@@ -32,8 +32,10 @@ sys.path.insert(0, str(REPOSITORY / "src"))  # runs without installation
 
 from rl_training.cli.commands.show import default_words  # noqa: E402
 from rl_training.errors import ConfigError, did_you_mean  # noqa: E402
-from rl_training.experiment.result_curves import draw_result_curves  # noqa: E402
-from rl_training.experiment.result_tables import (  # noqa: E402
+from rl_training.options import algorithm_names, load_options_class  # noqa: E402
+from rl_training.options.base import Options  # noqa: E402
+from rl_training.reports.result_curves import draw_result_curves  # noqa: E402
+from rl_training.reports.result_tables import (  # noqa: E402
     HEADER,
     comparison_table,
     markdown_table,
@@ -41,8 +43,6 @@ from rl_training.experiment.result_tables import (  # noqa: E402
     result_row,
     suite_table,
 )
-from rl_training.options import algorithm_names, load_options_class  # noqa: E402
-from rl_training.options.base import Options  # noqa: E402
 from rl_training.resources import list_presets  # noqa: E402
 
 KINDS = "results|suite|curves|options|algorithms"

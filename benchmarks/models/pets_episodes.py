@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from rl_training.experiment.checkpoint import load_checkpoint
-from rl_training.experiment.statistics import interquartile_mean
-from rl_training.models.known_dynamics import reward_function
+from rl_training.planning.known_functions import reward_function
+from rl_training.reports.statistics import interquartile_mean
 from rl_training.runtime.policy import load_policy, resolve_checkpoint
 
 FIRST, LAST = 6, 15  # the episodes that count; the first is random

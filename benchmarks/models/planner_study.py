@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from pets_episodes import STEPS, TORQUES, TruePendulum, planned, solved, starts_of
 
-from rl_training.models.known_dynamics import reward_function
+from rl_training.planning.known_functions import reward_function
 
 DRAWS = 5
 HORIZONS = (15, 20, 25, 30, 35, 40, 45, 50, 60, 80)

@@ -18,19 +18,19 @@ from typing import Any
 
 from about import HERE, circumstances, computing
 from ours import config_of, trained
+from rl_training.models.native_net import NativeNet
 from rows import ROWS
 from timers import REST, Timed, Timers
 
 from rl_training import native
 from rl_training.algorithms import DDPG, RLPD, SAC, TD3, cql, deterministic, sac
-from rl_training.algorithms.optim import Adam
 from rl_training.data.mixed_source import MixedSource
 from rl_training.data.packed_rows import PackedRows
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.batched import BatchedEnvs
 from rl_training.models.deterministic import DeterministicActorCritic
 from rl_training.models.flat_mlp import FlatMLP
-from rl_training.models.native_net import NativeNet
+from rl_training.models.optim import Adam
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.evolution import EvolutionLoop

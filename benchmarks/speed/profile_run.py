@@ -23,8 +23,8 @@ INTERVAL = 0.001
 # what a frame of the stack, from the innermost outwards, says of what is done; the first that says something counts
 PLACES = (
     ("environment", ("/gymnasium/", "/mujoco/", "rl_training/envs/")),
-    ("optimiser", ("algorithms/optim.py",)),
-    ("planning", ("algorithms/planning.py", "algorithms/particles.py")),
+    ("optimiser", ("models/optim.py",)),
+    ("planning", ("planning/cem.py", "planning/particles.py")),
     ("batches", ("rl_training/data/",)),
     ("records", ("rl_training/experiment/", "/tensorboard/")),
 )

@@ -21,7 +21,8 @@ from rl_training.envs.batched import make_batched
 from rl_training.envs.pool import EnvPool
 from rl_training.envs.source import EnvSource
 from rl_training.models import MLPARSModel, MLPMOPOEnsembleModel, MLPSACModel
-from rl_training.runtime.population import Generation, PopulationEvaluator
+from rl_training.runtime.generation import Generation
+from rl_training.runtime.population import PopulationEvaluator
 from rl_training.runtime.torch_settings import torch_settings
 
 

@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from small_runs import ALGORITHMS, NAMES, difference, small_config
 
 from rl_training.envs.source import EnvSource
 from rl_training.experiment.registry import get_algorithm_spec
@@ -14,7 +15,6 @@ from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
 from rl_training.models.mlp_ppg import MLPPPGModel
 from rl_training.models.mlp_sac import MLPSACModel
 from rl_training.models.mlp_td3 import MLPTD3Model
-from small_runs import ALGORITHMS, NAMES, difference, small_config
 
 ROWS = 8
 ON_POLICY = [name for name in NAMES if name.startswith(("ppo", "ppg"))]

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-
 from kernel_choice import KINDS, compute_with
+from small_runs import ALGORITHMS, NAMES, StopAt, difference, history, small_config, state_difference, train
+
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.runtime.policy import load_policy
 from rl_training.runtime.workflows import resume_training
-from small_runs import ALGORITHMS, NAMES, StopAt, difference, history, small_config, state_difference, train
 
 BY_PASSES = [name for name in ALGORITHMS if get_algorithm_spec(name).config.by_passes]
 # as configured; and where networks may go through the passes in C, with them and without, on one thread and on two

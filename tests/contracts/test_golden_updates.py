@@ -1,9 +1,8 @@
 """Every learner still makes of fixed seeds what it made when the file of golden parameters was written."""
 
+import golden_updates
 import numpy as np
 import pytest
-
-import golden_updates
 
 
 @pytest.mark.parametrize("case", golden_updates.CASES)

@@ -6,13 +6,14 @@ A learning test is worth what it catches, so each comes with mutations, one mist
 
 import pytest
 import torch
-
-from rl_training.algorithms import ars, cql, deterministic, mopo, openai_es, particles, sac
-from rl_training.experiment.registry import algorithm_names
-from rl_training.runtime import loops
-from rl_training.runtime.workflows import evaluate_checkpoint
 from small_runs import small_config, train
 from toy_envs import Bandit, Corridor
+
+from rl_training.algorithms import ars, cql, deterministic, mopo, openai_es, sac
+from rl_training.experiment.registry import algorithm_names
+from rl_training.planning import particles
+from rl_training.runtime import loops
+from rl_training.runtime.workflows import evaluate_checkpoint
 
 BEST = 0.5
 # the mean of -(a - 0.5)² for an action drawn uniformly from [-1, 1] is -(1/3 + 1/4)

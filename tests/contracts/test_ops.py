@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from kernel_choice import KINDS, assert_near, compute_with
 from torch import Tensor, nn
 
-from kernel_choice import KINDS, assert_near, compute_with
 from rl_training import algorithms
 from rl_training.kernels import adam, squash
 from rl_training.kernels.differentiable import ByAutograd, Loss, by_autograd, loss

@@ -13,12 +13,12 @@ from typing import Any
 
 from aiming import POINTS
 from nursery import Nursery
+from small_runs import history, small_config, state_difference
 
 from rl_training.experiment.checkpoint import verify_checkpoint
 from rl_training.experiment.checkpoint_reader import CheckpointFile
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import step_files
-from small_runs import history, small_config, state_difference
 
 CHECKPOINTS = 10  # in a whole run, about
 

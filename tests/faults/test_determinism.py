@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from nursery import SOURCES, Nursery
+from small_runs import ALGORITHMS, history, small_config, state_difference, train
 
 from conftest import REPOSITORY
-from small_runs import ALGORITHMS, history, small_config, state_difference, train
 
 TRAIN_ALL = """
 import json, sys
@@ -36,7 +36,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     environment = {
         **os.environ,
         "PYTHONHASHSEED": "4242",
-        "PYTHONPATH": os.pathsep.join([str(SOURCES), str(REPOSITORY / "tests")]),
+        "PYTHONPATH": os.pathsep.join([str(SOURCES), str(REPOSITORY / "tests" / "helpers")]),
     }
     command = [sys.executable, "-c", TRAIN_ALL, str(folder), *reversed(ALGORITHMS)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box
-
 import toy_envs
+from gymnasium.spaces import Box
+from small_runs import small_config, train
+
 from rl_training.errors import ConfigError, EnvError
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.runtime.callbacks import Callback
-from small_runs import small_config, train
 
 
 def children() -> dict[int, str]:

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_runs import StopAt, small_config, train
 
 from rl_training.cli import main
 from rl_training.experiment.checkpoint import CheckpointState, load_checkpoint, save_checkpoint
-from small_runs import StopAt, small_config, train
 
 Capture = pytest.CaptureFixture[str]
 Change = Callable[[CheckpointState], CheckpointState]

@@ -16,7 +16,7 @@ from rl_training.cli.parser import command_names, load_command
 from rl_training.errors import ConfigError
 from rl_training.experiment import registry
 from rl_training.options import load_options_class
-from rl_training.runtime import tuning
+from rl_training.tuning import tune as tuning
 
 FOUND = json.loads((CORPUS / "commands.json").read_text())
 WORDS = [

@@ -15,7 +15,7 @@ from rl_training.experiment.checkpoint_file import FORMAT_VERSION
 from rl_training.experiment.registry import algorithm_names
 from rl_training.runtime.workflows import predict_checkpoint, resume_training
 
-DATA = REPOSITORY / "tests" / "data"
+DATA = REPOSITORY / "tests" / "kept"
 FILES = sorted(DATA.glob("format*/*.safetensors"))
 
 
@@ -26,7 +26,7 @@ def label(path: Path) -> str:
 def test_every_format_has_a_checkpoint_of_every_algorithm():
     for version in range(1, FORMAT_VERSION + 1):
         kept = {path.stem for path in (DATA / f"format{version}").glob("*.safetensors")}
-        assert kept >= set(algorithm_names()), "make it once with tests/data/make_format1.py and commit it"
+        assert kept >= set(algorithm_names()), "make it once with tests/kept/make_format1.py and commit it"
 
 
 def test_kept_files_are_those_that_were_once_written():

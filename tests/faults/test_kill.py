@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from kills import Victim
 from nursery import Nursery
+from small_runs import ALGORITHMS
 
 from rl_training.experiment.registry import algorithm_names
-from small_runs import ALGORITHMS
 
 KILLS = 5
 VICTIMS = [*ALGORITHMS, "sac_mujoco"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
+from small_runs import StopAt, small_config, state_difference, train
 
 from rl_training.errors import EnvNumericsError
 from rl_training.runtime.workflows import resume_training
-from small_runs import StopAt, small_config, state_difference, train
 
 
 class BadBeginnings(gym.Wrapper):

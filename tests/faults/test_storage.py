@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from disks import small_disk
 from kills import checkpoints
 from nursery import Nursery
+from small_runs import StopAt, history, small_config, state_difference, train
 
-from disks import small_disk
 from rl_training.cli import main
 from rl_training.errors import RLTrainingError
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.workflows import resume_training
-from small_runs import StopAt, history, small_config, state_difference, train
 
 Capture = pytest.CaptureFixture[str]
 

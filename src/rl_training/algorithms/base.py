@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from rl_training.algorithms.optim import Adam
 from rl_training.errors import CheckpointError
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
+from rl_training.models.optim import Adam
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, State, UpdateResult
 

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.asking import several_samples
-from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.algorithms.sac import SAC
 from rl_training.algorithms.td import critic_loss
 from rl_training.algorithms.temperature import Temperature
 from rl_training.kernels.differentiable import loss
+from rl_training.models.adapters import several_samples
 from rl_training.models.mlp_sac import MLPSACModel, SACSample
+from rl_training.models.optim import Adam, polyak_update
 from rl_training.types import Batch, Metrics
 
 MAX_LOG_WEIGHT = math.log(1e6)

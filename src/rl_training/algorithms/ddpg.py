@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from rl_training.algorithms.deterministic import DeterministicActorAlgorithm, actor_loss
-from rl_training.algorithms.entry import flat_columns, plain
 from rl_training.algorithms.td import critic_loss
+from rl_training.models.entry import flat_columns, plain
 from rl_training.models.mlp_ddpg import MLPDDPGModel
 from rl_training.types import Batch, Metrics, UpdateResult
 

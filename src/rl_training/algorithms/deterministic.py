@@ -9,13 +9,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.asking import actions_of, exported, q_values_of
 from rl_training.algorithms.base import Algorithm
-from rl_training.algorithms.entry import of_any_obs, type_of
-from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.algorithms.td import critic_loss, td_targets
 from rl_training.kernels.differentiable import loss
+from rl_training.models.adapters import actions_of, exported, q_values_of
 from rl_training.models.deterministic import DeterministicActorCritic
+from rl_training.models.entry import of_any_obs, type_of
+from rl_training.models.optim import Adam, polyak_update
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics
 

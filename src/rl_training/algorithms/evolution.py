@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm
-from rl_training.algorithms.entry import of_any_obs, type_of
+from rl_training.models.entry import of_any_obs, type_of
 from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.models.normalizer import ObservationNormalizer
 from rl_training.models.policy_network import PolicyNetwork

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm
-from rl_training.algorithms.dynamics import DynamicsLearner, dynamics_metrics
 from rl_training.algorithms.sac import SAC, sac_loss
 from rl_training.errors import NumericsError
-from rl_training.models.known_dynamics import TransitionFn
 from rl_training.models.mlp_mopo import ImaginedTransition, MLPMOPOEnsembleModel
 from rl_training.models.mlp_sac import MLPSACModel
 from rl_training.models.policy_network import PolicyNetwork
+from rl_training.planning.dynamics import DynamicsLearner, dynamics_metrics
+from rl_training.planning.known_functions import TransitionFn
 from rl_training.types import Batch, EnvSpec, Metrics, UpdateResult
 
 LOSS = "mopo_model_loss"

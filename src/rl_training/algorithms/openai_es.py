@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.evolution import EvolutionAlgorithm, search_metrics
-from rl_training.algorithms.optim import Adam
 from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.models.normalizer import ObservationNormalizer
+from rl_training.models.optim import Adam
 from rl_training.types import Batch, Metrics, UpdateResult
 
 

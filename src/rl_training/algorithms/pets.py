@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, EpisodePolicy
-from rl_training.algorithms.dynamics import DynamicsLearner, dynamics_metrics
-from rl_training.algorithms.entry import of_any_obs
-from rl_training.algorithms.particles import ParticleReturns, members_of
-from rl_training.algorithms.plan_values import PlanValues
-from rl_training.algorithms.planning import CEM, Plan
-from rl_training.models.known_dynamics import TransitionFn
+from rl_training.models.entry import of_any_obs
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
+from rl_training.planning.cem import CEM, Plan
+from rl_training.planning.dynamics import DynamicsLearner, dynamics_metrics
+from rl_training.planning.known_functions import TransitionFn
+from rl_training.planning.particles import ParticleReturns, members_of
+from rl_training.planning.plan_values import PlanValues
 from rl_training.types import Batch, Metrics, UpdateResult
 
 LOSS = "pets_model_loss"

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.asking import asked, column_of
-from rl_training.algorithms.entry import plain
-from rl_training.algorithms.optim import Adam, clip_gradients
 from rl_training.algorithms.ppo import PPO, ppo_loss
 from rl_training.kernels.differentiable import loss
+from rl_training.models.adapters import asked, column_of
+from rl_training.models.entry import plain
 from rl_training.models.heads import Categorical, DiagonalGaussian
 from rl_training.models.mlp_ppg import AuxiliaryColumns, MLPPPGModel
+from rl_training.models.optim import Adam, clip_gradients
 from rl_training.types import Batch, Metrics, UpdateResult
 
 ppg_loss = ppo_loss  # the policy phase is PPO; what differs is where the value gradient may go, which the model decides

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.asking import choose_actions, column_of, evaluations_of, exported
 from rl_training.algorithms.base import OnPolicyAlgorithm
-from rl_training.algorithms.entry import of_any_obs, plain, type_of
-from rl_training.algorithms.optim import Adam, clip_gradients
 from rl_training.kernels.differentiable import loss
 from rl_training.models.actor_critic import ActorCritic
+from rl_training.models.adapters import choose_actions, column_of, evaluations_of, exported
+from rl_training.models.entry import of_any_obs, plain, type_of
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
+from rl_training.models.optim import Adam, clip_gradients
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics, UpdateResult
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.entry import plain
 from rl_training.algorithms.sac import SAC, twin_losses
+from rl_training.models.entry import plain
 from rl_training.models.mlp_sac import MLPSACModel, SACSample
 from rl_training.types import Batch, Metrics, UpdateResult
 

@@ -9,14 +9,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.asking import exported, q_network, q_values_of, samples_of
 from rl_training.algorithms.base import Algorithm
-from rl_training.algorithms.entry import flat_columns, of_any_obs, plain, type_of
-from rl_training.algorithms.optim import Adam, polyak_update
 from rl_training.algorithms.td import critic_loss, td_targets
 from rl_training.algorithms.temperature import Temperature
 from rl_training.kernels.differentiable import loss
+from rl_training.models.adapters import exported, q_network, q_values_of, samples_of
+from rl_training.models.entry import flat_columns, of_any_obs, plain, type_of
 from rl_training.models.mlp_sac import MLPSACModel, SACSample
+from rl_training.models.optim import Adam, polyak_update
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics, UpdateResult
 

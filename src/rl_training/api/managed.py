@@ -24,9 +24,9 @@ from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.experiment.sinks import MetricsSink
 from rl_training.experiment.yaml_loader import is_config_name, load_config_values
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.export import Exported, export_checkpoint
 from rl_training.runtime.policy import Policy, load_policy
-from rl_training.runtime.video import Video, record_video
+from rl_training.shipping.export import Exported, export_checkpoint
+from rl_training.shipping.video import Video, record_video
 from rl_training.types import TrainResult
 
 log = logging.getLogger(__name__)

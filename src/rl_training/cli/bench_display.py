@@ -7,9 +7,9 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from rl_training.bench.bench import JobProgress, Running, Schedule, progress_of, seconds_left
 from rl_training.cli.results import duration, number
 from rl_training.cli.tables import is_terminal, make_console, say, say_error
-from rl_training.runtime.bench import JobProgress, Running, Schedule, progress_of, seconds_left
 
 if TYPE_CHECKING:
     from rich.table import Table

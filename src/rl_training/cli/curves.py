@@ -14,14 +14,14 @@ import numpy as np
 from rl_training.cli.legends import DASHES, LegendEntry, add_legends
 from rl_training.cli.pictures import PALETTE, new_figure, save_figure
 from rl_training.errors import ConfigError, did_you_mean
-from rl_training.experiment.recorded_runs import RETURN, RecordedRun
-from rl_training.experiment.report_data import SPREAD, metric_label, metric_names
-from rl_training.experiment.run_groups import RunGroup
+from rl_training.reports.recorded_runs import RETURN, RecordedRun
+from rl_training.reports.report_data import SPREAD, metric_label, metric_names
+from rl_training.reports.run_groups import RunGroup
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from rl_training.experiment.statistics import FloatArray
+    from rl_training.reports.statistics import FloatArray
 
 MAX_COLUMNS = 3
 LETTER = 0.095  # inches of a label or title

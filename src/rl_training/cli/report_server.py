@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 from rl_training.errors import ConfigError
 from rl_training.experiment.files import reason
 from rl_training.experiment.lock import is_locked
-from rl_training.experiment.recorded_runs import RecordedRun, find_runs, read_run
-from rl_training.experiment.report_page import live_json, report_html
-from rl_training.experiment.run_groups import GroupBy, RunGroup, group_runs
+from rl_training.reports.recorded_runs import RecordedRun, find_runs, read_run
+from rl_training.reports.report_page import live_json, report_html
+from rl_training.reports.run_groups import GroupBy, RunGroup, group_runs
 
 HOST = "127.0.0.1"  # nobody else's browser is served
 Stamp: TypeAlias = tuple[object, ...]

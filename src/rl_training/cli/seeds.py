@@ -15,15 +15,15 @@ from rl_training.cli.tables import facts, say, say_error, table
 from rl_training.errors import ConfigError, TrainingInterrupted
 
 if TYPE_CHECKING:
+    from rl_training.bench.bench import Launcher, Schedule
     from rl_training.experiment.config import TrainConfig
     from rl_training.experiment.suite_jobs import Job
-    from rl_training.runtime.bench import Launcher, Schedule
 
 
 def train_side_by_side(configs: Sequence[TrainConfig], *, run_suffix: str | None, max_jobs: int | None, quiet: bool) -> int:
     """Every seed as a process here or on a Ray cluster. Each run is the one that it would be alone in `local_sync`."""
+    from rl_training.bench.bench import Schedule, machine_cores
     from rl_training.cli.bench_display import BenchDisplay, SilentDisplay
-    from rl_training.runtime.bench import Schedule, machine_cores
 
     if configs[0].ray_workers is not None:
         raise ConfigError(
@@ -58,7 +58,7 @@ def summarize_seeds(runs: Sequence[tuple[int, Mapping[str, Any], Path]]) -> None
     """A row for each seed, and what they are together."""
     import numpy as np
 
-    from rl_training.experiment.statistics import summarize
+    from rl_training.reports.statistics import summarize
 
     returns = [metrics["eval_return_mean"] for _, metrics, _ in runs if metrics.get("eval_episodes")]
     rows = [
@@ -98,13 +98,13 @@ def _require_free(jobs: Sequence[Job]) -> None:
 
 
 def _launcher(config: TrainConfig) -> Launcher:
-    from rl_training.runtime.bench_ray import RayLauncher
+    from rl_training.bench.bench_ray import RayLauncher
 
     return RayLauncher(config.ray_address)
 
 
 def _local_launcher() -> Launcher:
-    from rl_training.runtime.bench import LocalLauncher
+    from rl_training.bench.bench import LocalLauncher
 
     return LocalLauncher()
 

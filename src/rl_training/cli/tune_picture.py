@@ -10,7 +10,7 @@ from rl_training.cli.pictures import new_figure, save_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from rl_training.runtime.tuning import Tuned
+    from rl_training.tuning.tune import Tuned
 
 
 def draw_tuning(tuned: Tuned, out: Path) -> Path:

@@ -101,9 +101,7 @@ class Dynamics(Members):
         """The library in C, if it has passes for such networks over such tensors."""
         return library_for(self.flat, *tensors) if len(self.layout.sizes) <= MOST_LAYERS + 1 else None
 
-    def _particles_in_c(
-        self, compiled: Library, obs: Tensor, actions: Tensor, noise: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def _particles_in_c(self, compiled: Library, obs: Tensor, actions: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
         count = self.num_members if noise is None else len(noise)
         if count % self.num_members:
             raise ValueError(f"{count} particles cannot be shared evenly by {self.num_members} members")
@@ -122,9 +120,7 @@ class Dynamics(Members):
         )  # fmt: skip
         return next_obs, rewards
 
-    def _rows_in_c(
-        self, compiled: Library, obs: Tensor, actions: Tensor, members: Tensor, noise: Tensor
-    ) -> ImaginedTransition:
+    def _rows_in_c(self, compiled: Library, obs: Tensor, actions: Tensor, members: Tensor, noise: Tensor) -> ImaginedTransition:
         count, threads = len(obs), num_threads()
         obs, _ = _rows_of(obs, (1, count, self.obs_dim))
         actions, _ = _rows_of(actions, (1, count, self.action_dim))

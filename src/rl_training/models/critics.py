@@ -34,7 +34,8 @@ class Critics(FlatMLP):
         """One row per critic, or per one of a random `subset` of so many: (critics, batch); (critics,) for a single
         observation."""
         if obs.dim() == 1:
-            return self.q_values(obs.unsqueeze(0), actions.unsqueeze(0), subset=subset).squeeze(-1)
+            alone: Tensor = self.q_values(obs.unsqueeze(0), actions.unsqueeze(0), subset=subset)
+            return alone.squeeze(-1)
         members = None if subset is None else random_subset(self.num_critics, subset)
         q_values: Tensor = self(torch.cat([obs, actions], dim=-1), members=members).squeeze(-1)
         return q_values

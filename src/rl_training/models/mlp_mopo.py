@@ -175,7 +175,7 @@ class MLPMOPOEnsembleModel(FlatModule):
             raise IndexError(f"members from {int(members.min())} to {int(members.max())}; there are {self.num_ensembles}")
         noise = torch.randn(len(obs), self.target_dim, dtype=obs.dtype, device=obs.device)
         everyone = Simulator(self, torch.arange(self.num_ensembles, device=obs.device))
-        parts = zip(*(column.split(CHUNK) for column in (obs, actions, members, noise)), strict=True)
+        parts = zip(*(torch.split(column, CHUNK) for column in (obs, actions, members, noise)), strict=True)
         columns = [torch.cat(column) for column in zip(*(everyone.rows(*part) for part in parts), strict=True)]
         return ImaginedTransition(*(column[0] for column in columns) if single else columns)
 

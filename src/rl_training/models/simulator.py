@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from rl_training.kernels.imagine import Dynamics
-from rl_training.kernels.mlp import Layer, MLPLayout
+from rl_training.kernels.layout import Layer
+from rl_training.kernels.mlp import MLPLayout
 
 if TYPE_CHECKING:
     from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel

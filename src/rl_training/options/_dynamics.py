@@ -11,7 +11,7 @@ from pydantic import Field
 from rl_training.errors import did_you_mean
 from rl_training.options.base import HiddenSizes, Options, Problem, option
 
-# written down here because this layer does not import torch; models/known_dynamics.py has the functions
+# written down here because this layer does not import torch; planning/known_functions.py has the functions
 KNOWN_REWARDS = ("cartpole", "halfcheetah", "inverted_pendulum", "inverted_pendulum_centered", "pendulum")
 KNOWN_TERMINATIONS = ("cartpole", "hopper", "inverted_pendulum", "walker2d")
 

@@ -15,8 +15,8 @@ from rl_training.envs.population import PopulationEnvs
 from rl_training.errors import EnvNumericsError, NumericsError
 from rl_training.experiment.config import TrainConfig
 from rl_training.options._evolution import EvolutionOptions
-from rl_training.runtime.population import Filter, Fitness, Generation, PopulationEvaluator
-from rl_training.runtime.ray_population import RayPopulation
+from rl_training.runtime.generation import Filter, Fitness, Generation, RemotePopulation
+from rl_training.runtime.population import PopulationEvaluator
 from rl_training.runtime.session import Session
 from rl_training.runtime.signals import StopSignals
 from rl_training.types import Collected, State, Stateful, UpdateResult
@@ -184,7 +184,7 @@ class EvolutionLoop:
 def evolution_loop(session: Session, algorithm: EvolutionAlgorithm) -> EvolutionLoop:
     """The loop of a run, whose population is evaluated in the session's environments or by its Ray workers."""
     config, pool = session.config, session.pool
-    if isinstance(pool, RayPopulation):
+    if isinstance(pool, RemotePopulation):
         loop = make_loop(config, algorithm, _left_at_signals(pool.evaluate, session.signals))
         pool.lead(loop)
         return loop

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from rl_training.algorithms.dynamics_fit import DynamicsFit, FitSettings
 from rl_training.algorithms.mopo import LOSS, MOPO
 from rl_training.data.mixed_source import MixedSource
 from rl_training.data.offline_dataset import OfflineDataset
@@ -18,8 +17,9 @@ from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.source import EnvSource
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.registry import AlgorithmSpec
-from rl_training.models.known_dynamics import require_functions, termination_function
 from rl_training.options.mopo import MOPOConfig
+from rl_training.planning.dynamics_fit import DynamicsFit, FitSettings
+from rl_training.planning.known_functions import require_functions, termination_function
 from rl_training.runtime.loops import on_device
 from rl_training.runtime.offline_loop import OfflineLoop
 from rl_training.runtime.opening import SessionOptions, open_session

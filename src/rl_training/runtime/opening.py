@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict
 
@@ -30,8 +31,8 @@ from rl_training.options._offline import OfflineOptions
 from rl_training.runtime.callbacks import Callback, EarlyStoppingCallback, checked_callbacks
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.first_update import warn_of_no_update
+from rl_training.runtime.generation import RemotePopulation
 from rl_training.runtime.offline_data import data_places, load_offline_data
-from rl_training.runtime.ray_population import RayPopulation
 from rl_training.runtime.rng import Stream
 from rl_training.runtime.same_env import require_same_env, warn_of_forgotten_statistics
 from rl_training.runtime.session import Session
@@ -40,7 +41,7 @@ from rl_training.types import EnvSpec
 
 log = logging.getLogger(__name__)
 
-TrainingEnvs: TypeAlias = EnvPool | PopulationEnvs | RayPopulation | None
+TrainingEnvs: TypeAlias = EnvPool | PopulationEnvs | RemotePopulation | None
 
 RAY_IS_FOR = (
     "execution_backend: 'ray' spreads the population of openai_es or ars over a cluster; a run of {algo} has none. "
@@ -89,7 +90,7 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
         pool = _training_envs(config, source, spec)
         if pool is not None:
             stack.callback(pool.close)
-        lender = None if isinstance(pool, RayPopulation) else pool
+        lender = None if isinstance(pool, RemotePopulation) else pool
         # in processes of their own, evaluations cannot hang the run either
         apart = "local_async" if config.envs_apart and source.can_make_more else "local_sync"
         episodes = Evaluator(source, spec, pool=lender, backend=apart, timeout=config.step_timeout)
@@ -120,7 +121,9 @@ def _training_envs(config: TrainConfig, source: EnvSource, spec: EnvSpec) -> Tra
         return None
     if isinstance(options, EvolutionOptions):
         if backend == "ray":
-            return RayPopulation(config, source, spec)
+            # by its name, since a cluster's workers stand above the runtime that they run
+            remote: RemotePopulation = import_module("rl_training.cluster.ray_population").RayPopulation(config, source, spec)
+            return remote
         episodes = 2 * options.num_directions * options.episodes_per_direction
         return PopulationEnvs(
             source,

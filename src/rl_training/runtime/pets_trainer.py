@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from rl_training.algorithms.dynamics_fit import DynamicsFit, FitSettings
 from rl_training.algorithms.pets import LOSS, PETS
-from rl_training.algorithms.plan_values import PlanValues
-from rl_training.algorithms.planning import CEM
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.source import EnvSource
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.registry import AlgorithmSpec
-from rl_training.models.known_dynamics import TransitionFn, require_functions, reward_function, termination_function
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
 from rl_training.options._dynamics import DynamicsOptions
 from rl_training.options.pets import PETSConfig
+from rl_training.planning.cem import CEM
+from rl_training.planning.dynamics_fit import DynamicsFit, FitSettings
+from rl_training.planning.known_functions import TransitionFn, require_functions, reward_function, termination_function
+from rl_training.planning.plan_values import PlanValues
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.loops import CollectingLoop, on_device
 from rl_training.runtime.opening import SessionOptions, open_session

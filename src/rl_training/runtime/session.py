@@ -22,10 +22,10 @@ from rl_training.experiment.run import Run
 from rl_training.runtime.callbacks import Callback, named_callbacks
 from rl_training.runtime.collector import Collector, Explorer
 from rl_training.runtime.evaluation import PolicyEvaluator, evaluation_state
+from rl_training.runtime.generation import RemotePopulation
 from rl_training.runtime.loops import Loop
 from rl_training.runtime.numerics import NumericsGuard, copied_checkpoint, not_finite
 from rl_training.runtime.progress import Pace, Progress, plain_metrics
-from rl_training.runtime.ray_population import RayPopulation
 from rl_training.runtime.retries import collect_turn
 from rl_training.runtime.rng import Stream, TorchRng
 from rl_training.runtime.signals import Abandoned, StopSignals, interruption
@@ -43,7 +43,7 @@ class Session:
         *,
         spec: EnvSpec,
         run: Run,
-        pool: EnvPool | PopulationEnvs | RayPopulation | None,
+        pool: EnvPool | PopulationEnvs | RemotePopulation | None,
         evaluator: PolicyEvaluator,
         callbacks: Sequence[Callback] = (),
         resume_from: CheckpointState | None = None,

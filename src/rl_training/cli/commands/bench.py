@@ -21,9 +21,9 @@ from rl_training.cli.tables import facts, say, say_error, table
 from rl_training.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
-    from rl_training.experiment.results import Missing
     from rl_training.experiment.suite import Suite
     from rl_training.experiment.suite_jobs import Job
+    from rl_training.reports.results import Missing
 
 USAGE = "rl-training bench SUITE.yaml [options]"
 EXAMPLES = """\
@@ -102,14 +102,14 @@ def _state(job: Job) -> str:
 
 
 def _run_jobs(jobs: list[Job], out: Path, args: argparse.Namespace) -> list[Missing]:
+    from rl_training.bench.bench import LocalLauncher, Schedule, machine_cores
     from rl_training.cli.bench_display import BenchDisplay
     from rl_training.experiment.lock import RunLock
     from rl_training.experiment.suite_jobs import replaced_words
-    from rl_training.runtime.bench import LocalLauncher, Schedule, machine_cores
 
     launcher: Any = LocalLauncher()
     if args.execution_backend == "ray":
-        from rl_training.runtime.bench_ray import RayLauncher
+        from rl_training.bench.bench_ray import RayLauncher
 
         launcher = RayLauncher(args.address)
         say(f"jobs run on Ray; all its machines must see {out.absolute()}")
@@ -130,10 +130,10 @@ def _run_jobs(jobs: list[Job], out: Path, args: argparse.Namespace) -> list[Miss
 def _report(suite: Suite, jobs: list[Job], failed: list[Missing], out: Path, args: argparse.Namespace) -> int:
     from datetime import datetime, timezone
 
+    from rl_training.bench.bench import missing_jobs
     from rl_training.experiment.files import write_text
-    from rl_training.experiment.result_tables import to_markdown
-    from rl_training.experiment.results import build_results, dump_results
-    from rl_training.runtime.bench import missing_jobs
+    from rl_training.reports.result_tables import to_markdown
+    from rl_training.reports.results import build_results, dump_results
 
     runs = [(job, result) for job in jobs if (result := job.result()) is not None]
     missing = missing_jobs(jobs, failed, out / "jobs")
@@ -151,7 +151,7 @@ def _report(suite: Suite, jobs: list[Job], failed: list[Missing], out: Path, arg
 
 
 def _draw(results: dict[str, Any], out: Path) -> list[tuple[str, str]]:
-    from rl_training.experiment.result_curves import draw_result_curves
+    from rl_training.reports.result_curves import draw_result_curves
 
     try:
         return [("curves", str(draw_result_curves(results, out / "curves.png")))]
@@ -160,7 +160,7 @@ def _draw(results: dict[str, Any], out: Path) -> list[tuple[str, str]]:
 
 
 def _print_table(results: dict[str, Any]) -> None:
-    from rl_training.experiment.result_tables import result_row
+    from rl_training.reports.result_tables import result_row
 
     header = ("entry", "task", "IQM [95 %]", "seeds", "steps", "minutes", "reference")
     say()

@@ -72,7 +72,7 @@ def _check_video(args: argparse.Namespace) -> None:
         return
     if args.video_episodes is not None and args.video_episodes < 1:
         raise ConfigError(f"--video-episodes: given {args.video_episodes}; possible: at least 1")
-    from rl_training.runtime.video import require_video
+    from rl_training.shipping.video import require_video
 
     require_video(args.video or "policy.mp4")
 
@@ -80,7 +80,7 @@ def _check_video(args: argparse.Namespace) -> None:
 def _film(policy: Policy, path: str, args: argparse.Namespace) -> None:
     from rl_training.cli.results import spread
     from rl_training.experiment.locate import resolve_checkpoint
-    from rl_training.runtime.video import default_video_path, record_video
+    from rl_training.shipping.video import default_video_path, record_video
 
     out = args.video or default_video_path(resolve_checkpoint(path, parts=("algorithm_state",)))
     video = record_video(policy, out, num_episodes=args.video_episodes or 1)

@@ -17,7 +17,7 @@ from rl_training.cli.settings import add_checkpoint_argument, given_checkpoint
 from rl_training.cli.tables import facts, say
 
 if TYPE_CHECKING:
-    from rl_training.runtime.export import Exported
+    from rl_training.shipping.export import Exported
 
 USAGE = "rl-training export RUN (--format NAME | --out FILE)"
 EXAMPLES = """\
@@ -36,7 +36,7 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Export, and say how far it is from `predict`."""
     path = given_checkpoint(args)
-    from rl_training.runtime.export import chosen_format, export_checkpoint
+    from rl_training.shipping.export import chosen_format, export_checkpoint
 
     chosen_format(args.out, args.format)  # refused before a checkpoint is read
     done = export_checkpoint(path, args.out, format=args.format)

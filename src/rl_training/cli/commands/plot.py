@@ -53,8 +53,8 @@ def run(args: argparse.Namespace) -> int:
     """Draw and say where it is."""
     size = _check(args)
     from rl_training.cli.curves import PlotStyle, draw_curves
-    from rl_training.experiment.recorded_runs import find_runs, read_run
-    from rl_training.experiment.run_groups import group_runs
+    from rl_training.reports.recorded_runs import find_runs, read_run
+    from rl_training.reports.run_groups import group_runs
 
     groups = group_runs([read_run(directory) for directory in find_runs(args.runs)], args.group_by)
     style = PlotStyle(args.smooth, args.single_runs, args.log, args.title, size, args.dpi, args.log_steps)

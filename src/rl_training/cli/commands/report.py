@@ -66,9 +66,9 @@ def _check(args: argparse.Namespace) -> None:
 
 def _write(args: argparse.Namespace) -> Path:
     from rl_training.experiment.files import reason, write_text
-    from rl_training.experiment.recorded_runs import find_runs, read_run
-    from rl_training.experiment.report_page import default_title, report_html
-    from rl_training.experiment.run_groups import group_runs
+    from rl_training.reports.recorded_runs import find_runs, read_run
+    from rl_training.reports.report_page import default_title, report_html
+    from rl_training.reports.run_groups import group_runs
 
     groups = group_runs([read_run(directory) for directory in find_runs(args.runs)], args.group_by)
     path = Path(args.out)

@@ -20,8 +20,8 @@ from rl_training.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from rl_training.experiment.config import TrainConfig
-    from rl_training.runtime.tune_plan import TunePlan
-    from rl_training.runtime.tuning import Trial, Tuned
+    from rl_training.tuning.tune import Trial, Tuned
+    from rl_training.tuning.tune_plan import TunePlan
 
 USAGE = "rl-training tune (PRESET | --config PATH) [key=value ...] [options]"
 EXAMPLES = """\
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     _announce(plan, args)
     if args.dry_run:
         return 0
-    from rl_training.runtime.tuning import tune
+    from rl_training.tuning.tune import tune
 
     tuned = tune(plan, num_trials=args.trials, jobs=args.jobs, on_trial=_tell)
     _report(tuned)
@@ -67,8 +67,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> TunePlan:
-    from rl_training.runtime.tune_plan import TunePlan, make_space
-    from rl_training.runtime.tune_study import require_optuna
+    from rl_training.tuning.tune_plan import TunePlan, make_space
+    from rl_training.tuning.tune_study import require_optuna
 
     if not args.dry_run:
         require_optuna()  # before anything else: what is missing is said at once
@@ -109,7 +109,7 @@ def _tell(trial: Trial) -> None:
 
 
 def _report(tuned: Tuned) -> None:
-    from rl_training.runtime.tuning import BEST_FILE
+    from rl_training.tuning.tune import BEST_FILE
 
     directory = tuned.plan.directory
     if tuned.best is None:

@@ -1,0 +1,1 @@
+"""Suites of runs over seeds, and what they come to."""

@@ -1,0 +1,1 @@
+"""Runs spread over a Ray cluster."""

@@ -1,0 +1,1 @@
+"""Planning with learnt or known dynamics: models fitted to transitions, particles, and the search over actions."""

@@ -1,0 +1,1 @@
+"""What recorded runs say: statistics, tables and the report's page."""

@@ -1,0 +1,1 @@
+"""What leaves the library: exported policies and videos."""

@@ -1,0 +1,192 @@
+"""Hooks, early stopping and intervals: what happens when in the one training loop."""
+
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+from small_runs import history, small_config, train
+
+from rl_training.errors import ConfigError
+from rl_training.options.base import EVALUATION_METRICS, EarlyStopping
+from rl_training.runtime.callbacks import Callback, EarlyStoppingCallback
+from rl_training.runtime.workflows import resume_training
+
+
+class Recorder(Callback):
+    def __init__(self):
+        self.events = []
+
+    def on_train_start(self, trainer):
+        self.events.append(("start", trainer.global_step))
+
+    def on_collect_end(self, trainer, result):
+        self.events.append(("collect", trainer.global_step, result.timesteps))
+
+    def on_update_end(self, trainer, result):
+        self.events.append(("update", trainer.global_step, result.num_gradient_steps))
+
+    def on_eval_end(self, trainer, metrics):
+        self.events.append(("eval", trainer.global_step, metrics["eval_episodes"]))
+
+    def on_train_end(self, trainer, result):
+        self.events.append(("end", trainer.global_step, result.metrics["global_step"]))
+
+
+def test_hooks_come_in_their_order(tmp_path):
+    recorder = Recorder()
+    train(small_config("ppo", tmp_path, total_timesteps=60), callbacks=[recorder])
+    assert recorder.events == [
+        ("start", 0),
+        ("collect", 20, 20),
+        ("update", 20, 4),
+        ("collect", 40, 20),
+        ("update", 40, 4),
+        ("collect", 60, 20),
+        ("update", 60, 4),
+        ("eval", 60, 1),
+        ("end", 60, 60),
+    ]
+
+
+def test_no_update_is_reported_while_there_is_none(tmp_path):
+    recorder = Recorder()
+    train(small_config("sac", tmp_path, total_timesteps=30), callbacks=[recorder])
+    assert {event[0] for event in recorder.events} == {"start", "collect", "eval", "end"}  # learning starts at 32
+
+
+def test_a_stop_takes_effect_after_the_turns_update(tmp_path):
+    class Stop(Recorder):
+        def on_collect_end(self, trainer, result):
+            super().on_collect_end(trainer, result)
+            trainer.request_stop("enough")
+            trainer.request_stop("a second reason changes nothing")
+
+    callback = Stop()
+    result = train(small_config("ppo", tmp_path), callbacks=[callback])
+    assert [event[0] for event in callback.events] == ["start", "collect", "update", "eval", "end"]
+    assert result.metrics["stop_reason"] == "enough"
+
+
+def test_the_last_evaluation_is_heard_of_once_and_stops_nothing(tmp_path):
+    class Stop(Recorder):
+        def on_eval_end(self, trainer, metrics):
+            super().on_eval_end(trainer, metrics)
+            if trainer.global_step == 60:
+                trainer.request_stop("too late")
+
+    def evaluations(**settings):
+        recorder = Stop()
+        result = train(small_config("ppo", tmp_path / str(settings), total_timesteps=60, **settings), callbacks=[recorder])
+        return [event[1] for event in recorder.events if event[0] == "eval"], result.metrics
+
+    at, metrics = evaluations(algo_kwargs={"eval_interval": 40})  # none falls on the last step
+    assert at == [40, 60]
+    assert "stop_reason" not in metrics
+    assert evaluations(algo_kwargs={"eval_interval": 30})[0] == [40, 60]  # one does, and is not made again
+    assert evaluations(eval_episodes=0)[0] == []
+
+
+def test_evaluations_come_at_true_crossings_of_the_interval(tmp_path):
+    # turns of 20 steps: multiples of 30 are passed at 40, 60, 100, 120, 160, 180, 220, 240
+    result = train(small_config("ppo", tmp_path, log_interval=10**6, algo_kwargs={"eval_interval": 30}))
+    assert [line["step"] for line in history(result.run_dir)] == [40, 60, 100, 120, 160, 180, 220, 240]
+
+
+def test_a_callbacks_memory_survives_a_resume(tmp_path):
+    class Counter(Callback):
+        turns = 0
+
+        def on_update_end(self, trainer, result):
+            self.turns += 1
+            if trainer.global_step == 120 and not self.resumed:
+                trainer.request_stop("half")
+
+        def state_dict(self):
+            return {"turns": self.turns}
+
+        def load_state_dict(self, state):
+            self.turns = state["turns"]
+
+    first, second = Counter(), Counter()
+    first.resumed, second.resumed = False, True
+    half = train(small_config("ppo", tmp_path), callbacks=[first])
+    resume_training(half.run_dir, callbacks=[Recorder(), second])
+    assert second.turns == 12
+
+
+def stopping(**options):
+    stops = []
+    trainer = SimpleNamespace(global_step=0, request_stop=stops.append)
+    return EarlyStoppingCallback(EarlyStopping(**options)), trainer, stops
+
+
+def feed(callback, trainer, values, *, every=10):
+    for value in values:
+        trainer.global_step += every
+        callback.on_eval_end(trainer, {"eval_return_mean": value})
+
+
+def test_patience_counts_evaluations_without_improvement():
+    callback, trainer, stops = stopping(patience=2, min_delta=1.0)
+    feed(callback, trainer, [10.0, 10.5, 12.0, 12.9])  # 10.5 and 12.9 improve by too little
+    assert stops == []
+    feed(callback, trainer, [12.5])
+    assert stops == ["eval_return_mean has not improved for 2 evaluations"]
+
+
+def test_less_can_be_better():
+    callback, trainer, stops = stopping(patience=1, mode="min", target_value=1.0)
+    feed(callback, trainer, [5.0, 3.0, 1.0])
+    assert stops == ["eval_return_mean reached 1 (target 1)"]
+
+
+def test_training_never_stops_before_min_steps():
+    callback, trainer, stops = stopping(patience=1, min_steps=50)
+    feed(callback, trainer, [5.0, 4.0, 3.0, 2.0])
+    assert stops == []
+    feed(callback, trainer, [1.0])
+    assert len(stops) == 1
+
+
+def test_a_misspelt_metric_of_evaluations_is_refused_beforehand(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"early_stopping.metric: evaluations have no metric 'eval_retrun_mean'; did you mean"
+    ):
+        small_config("ppo", tmp_path, algo_kwargs={"early_stopping": {"metric": "eval_retrun_mean", "patience": 2}})
+    assert EarlyStopping(metric="episode_return", patience=2).metric == "episode_return"  # the learner's own come later
+
+
+def test_the_metrics_of_evaluations_that_are_known_are_those_they_have(tmp_path):
+    metrics = train(small_config("ppo", tmp_path, total_timesteps=20)).metrics
+    assert {name for name in metrics if name.startswith("eval")} == set(EVALUATION_METRICS)
+
+
+def test_early_stopping_goes_on_counting_after_a_resume():
+    callback, trainer, _ = stopping(patience=3)
+    feed(callback, trainer, [5.0, 4.0, 3.0])
+    again, trainer, stops = stopping(patience=3)
+    again.load_state_dict(callback.state_dict())
+    feed(again, trainer, [2.0])
+    assert len(stops) == 1
+
+
+def test_a_metric_that_does_not_exist_is_named():
+    callback, trainer, stops = stopping(metric="critic_los", patience=1)
+    feed(callback, trainer, [1.0])
+    assert "critic_los" in stops[0]
+    assert "eval_return_mean" in stops[0]
+
+
+def test_a_second_interrupt_leaves_at_once(tmp_path):
+    class Impatient(Callback):
+        after = False
+
+        def on_collect_end(self, trainer, result):
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+            Impatient.after = True
+
+    with pytest.raises(KeyboardInterrupt):
+        train(small_config("ppo", tmp_path), callbacks=[Impatient()])
+    assert not Impatient.after
