@@ -79,7 +79,7 @@ MODULES = {
             "rl_training.runtime.collector",
         ],
     ),
-    "learners": ("Learners and losses", [f"rl_training.algorithms.{name}" for name in ("base", "optim")]),
+    "learners": ("Learners and losses", ["rl_training.algorithms.base", "rl_training.kernels.differentiable"]),
     "models": ("Networks", []),
     "data": (
         "Data",

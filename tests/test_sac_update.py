@@ -1,4 +1,4 @@
-"""SAC's targets and losses worked out by hand, its written gradients held against autograd."""
+"""SAC's targets and losses worked out by hand, and a user's module that learns what ours learns."""
 
 import copy
 import math
@@ -10,7 +10,6 @@ from torch.distributions import Normal
 from rl_training.algorithms.sac import SAC, actor_loss, sac_loss
 from rl_training.algorithms.td import critic_loss
 from rl_training.kernels import squash
-from rl_training.models.heads import drawn_noise
 from rl_training.models.mlp_sac import MLPSACModel, SACSample
 
 
@@ -131,7 +130,11 @@ class Wrapped(torch.nn.Module):
 
     def sample_actions(self, obs, *, deterministic=False):
         outputs = self.actor(obs)
-        noise = torch.zeros_like(outputs[:, :2]) if deterministic else drawn_noise(outputs, self.action_dim)
+        noise = (
+            torch.zeros_like(outputs[:, : self.action_dim])
+            if deterministic
+            else torch.randn_like(outputs[:, : self.action_dim])
+        )
         return SACSample(*squash.definition(outputs, noise))
 
     def q_values(self, obs, actions):

@@ -40,7 +40,12 @@ def cluster() -> Iterator[Any]:
     patch = pytest.MonkeyPatch()
     patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     # what a cluster's machines have installed
-    patch.setenv("PYTHONPATH", os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY / "tests" / "helpers")]))
+    patch.setenv(
+        "PYTHONPATH",
+        os.pathsep.join(
+            [str(REPOSITORY / "src"), str(REPOSITORY / "tests" / "helpers"), str(REPOSITORY / "tests" / "cluster")]
+        ),
+    )
     small = {"num_cpus": 1, "object_store_memory": 80 << 20}
     made = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
     made.add_second = lambda: made.add_node(**small)

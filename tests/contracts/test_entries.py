@@ -135,7 +135,7 @@ def flattened(answer):
     return [value for value in vars(answer).values() if isinstance(value, torch.Tensor)]
 
 
-ON_POLICY_WAYS = ("distribution", "value", "infer_policy", "infer_value")
+ON_POLICY_WAYS = ("distribution", "value")
 MODELS = {
     "actor-critic": (lambda: MLPActorCritic(3, 2, (8,)), ON_POLICY_WAYS),
     "gaussian": (lambda: MLPActorCritic(3, 2, (8,), discrete=False), ON_POLICY_WAYS),
@@ -145,8 +145,8 @@ MODELS = {
         lambda: MLPPPGModel(3, 2, (8,), architecture="dual"),
         ON_POLICY_WAYS,
     ),
-    "sac": (lambda: MLPSACModel(3, 2, (8,)), ("infer_actions", "sample_actions")),
-    "td3": (lambda: MLPTD3Model(3, 2, (8,)), ("actor", "own_values")),
+    "sac": (lambda: MLPSACModel(3, 2, (8,)), ("sample_actions",)),
+    "td3": (lambda: MLPTD3Model(3, 2, (8,)), ("actor",)),
 }
 
 
@@ -160,32 +160,14 @@ def test_networks_answer_to_one_observation_as_to_a_batch_of_one(name):
             if many.dim() == one.dim():  # what no observation moves
                 assert torch.equal(one, many), way
             else:
-                axis = 1 if way == "own_values" else 0  # critics come first
-                torch.testing.assert_close(one, many.select(axis, 0), msg=way)
+                torch.testing.assert_close(one, many[0], msg=way)
 
 
 def test_several_samples_for_one_observation_have_no_batch_axis():
     model, obs = MLPSACModel(3, 2, (8,)), exact(3)
-    single, rows = seeded(model.infer_samples, obs, 4), seeded(model.infer_samples, obs.unsqueeze(0), 4)
+    single, rows = seeded(model.sample_several, obs, 4), seeded(model.sample_several, obs.unsqueeze(0), 4)
     torch.testing.assert_close(single.actions, rows.actions[0])
     torch.testing.assert_close(single.logprobs, rows.logprobs[0])
-
-
-@pytest.mark.parametrize("make", [make for make, _ in list(MODELS.values())[:5]], ids=list(MODELS)[:5])
-def test_a_pass_that_can_be_gone_back_takes_one_observation_as_a_batch_of_one(make):
-    model, obs = make(), exact(3)
-    one, rows = model.run(obs), model.run(obs.unsqueeze(0))
-    assert torch.equal(one.values, rows.values)
-    assert torch.equal(*(done.distribution.mode() for done in (one, rows)))
-    model.backward(one, one.distribution.mode(), d_logprobs=torch.ones(1), d_entropy=None, d_values=torch.ones(1))
-
-
-def test_passes_of_sac_s_actor_and_of_ppg_s_values_take_one_observation_too():
-    obs = exact(3)
-    sac, ppg = MLPSACModel(3, 2, (8,)), MLPPPGModel(3, 2, (8,))
-    single, rows = seeded(sac.run_actor, obs), seeded(sac.run_actor, obs.unsqueeze(0))
-    assert torch.equal(single.sample.actions, rows.sample.actions)
-    assert torch.equal(ppg.run_value(obs)[0], ppg.run_value(obs.unsqueeze(0))[0])
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -222,9 +204,3 @@ NUMPYS = {
 def test_sizes_may_be_numpys(make):
     states = [seeded(make, number).state_dict() for number in (int, np.int64)]
     assert difference(*map(dict, states)) is None
-
-
-def test_lean_networks_take_one_observation_as_a_row():
-    lean, obs = MLPActorCritic(3, 2, (8,)).lean, exact(3)
-    np.testing.assert_array_equal(lean.values(obs).numpy(), lean.values(obs.unsqueeze(0)).numpy())
-    assert seeded(lean.explore, obs) == seeded(lean.explore, obs.unsqueeze(0))

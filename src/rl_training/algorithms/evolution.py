@@ -50,7 +50,7 @@ class EvolutionAlgorithm(Algorithm):
         super().schedule("step_size" if name == "learning_rate" else name, value)
 
     def policy_network(self, env: EnvSpec) -> PolicyNetwork | None:
-        layers = self.model.cut(self.model.flat)
+        layers = self.model.shape.layers(self.model.flat)
         return PolicyNetwork.from_layers(layers, env, activation="tanh", normalizer=self.observation_normalizer)
 
     def generation(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

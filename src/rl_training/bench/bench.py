@@ -83,15 +83,15 @@ class LocalLauncher:
 
 def start_process(job_file: Path, log_file: Path, *, threads: int) -> subprocess.Popen[bytes]:
     """`bench_job` on one job file; whatever it says goes to the log."""
-    return start_module("bench_job", str(job_file), log_file=log_file, threads=threads)
+    return start_module("bench.bench_job", str(job_file), log_file=log_file, threads=threads)
 
 
 def start_module(name: str, *arguments: str, log_file: Path, threads: int) -> subprocess.Popen[bytes]:
-    """A module of `runtime` in a process of its own, which ends when we do."""
+    """A module of ours in a process of its own, which ends when we do."""
     source = str(Path(__file__).parents[2])  # found by the child whether it is installed or not
     path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", f"rl_training.runtime.{name}", *arguments, "--with-parent"]
+    command = [sys.executable, "-m", f"rl_training.{name}", *arguments, "--with-parent"]
     with log_file.open("ab") as output:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment)  # noqa: S603
 

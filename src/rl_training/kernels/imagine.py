@@ -89,6 +89,8 @@ class Dynamics(Members):
     def rows(self, obs: Tensor, actions: Tensor, members: Tensor, noise: Tensor) -> ImaginedTransition:
         """A transition of each row (rows, ·) drawn from its own of the members (rows,), with noise (rows, obs_dim + 1) in
         standard deviations; and how unsure all of them are."""
+        if members.shape != (len(obs),):
+            raise ValueError(f"members of shape {tuple(members.shape)} for {len(obs)} rows")
         compiled = self._library(obs, actions, noise)
         if compiled is not None:
             return self._rows_in_c(compiled, obs, actions, members, noise)
@@ -126,8 +128,6 @@ class Dynamics(Members):
         actions, _ = _rows_of(actions, (1, count, self.action_dim))
         noise, _ = _rows_of(noise, (1, count, self.obs_dim + 1))
         members = members.to("cpu", torch.int64).contiguous()
-        if members.shape != (count,):
-            raise ValueError(f"members of shape {tuple(members.shape)} for {count} rows")
         found = ImaginedTransition(floats(count, self.obs_dim), floats(count), floats(count), floats(count))
         memory = self._memory(compiled, count, threads, inputs=1)
         compiled.imagine_rows(

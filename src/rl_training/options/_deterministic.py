@@ -11,7 +11,6 @@ from rl_training.options.base import HiddenSizes, OffPolicyOptions, Schedule, op
 class DeterministicActorOptions(OffPolicyOptions):
     """An actor without randomness of its own: what it tries out comes from noise added to its actions."""
 
-    by_passes: ClassVar[bool] = True
     schedulable: ClassVar[tuple[str, ...]] = ("learning_rate", "exploration_noise")
     search_space: ClassVar[SearchSpace] = {
         "learning_rate": Real(1e-5, 1e-2, log=True),

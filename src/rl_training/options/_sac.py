@@ -14,7 +14,6 @@ from rl_training.options.base import CommonOptions, HiddenSizes, Problem, Schedu
 class SACPolicyOptions(CommonOptions):
     """Networks and temperature. Step sizes are below: MOPO, which trains a model as well, has names of its own for them."""
 
-    by_passes: ClassVar[bool] = True
     schedulable: ClassVar[tuple[str, ...]] = ("alpha",)
     search_space: ClassVar[SearchSpace] = {
         "gamma": one_of(0.9, 0.95, 0.98, 0.99, 0.995, 0.999),

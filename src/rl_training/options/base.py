@@ -74,7 +74,6 @@ class CommonOptions(Options):
     discrete: ClassVar[bool] = False  # action spaces it can take
     continuous: ClassVar[bool] = False
     default_num_threads: ClassVar[int] = 1
-    by_passes: ClassVar[bool] = False  # whether its networks go through the compiled passes, where there are any
     schedulable: ClassVar[tuple[str, ...]] = ()  # options with an option `<name>_schedule` beside them
     search_space: ClassVar[SearchSpace] = {}  # what `tune` varies, and within which bounds
 

@@ -19,7 +19,6 @@ class PETSConfig(DynamicsOptions, CommonOptions):
     discrete: ClassVar[bool] = False
     continuous: ClassVar[bool] = True
     default_num_threads: ClassVar[int] = 1
-    by_passes: ClassVar[bool] = True
     search_space: ClassVar[SearchSpace] = {
         "model_learning_rate": Real(1e-4, 1e-2, log=True),
         "model_epochs": Whole(1, 20),

@@ -85,7 +85,7 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
     sinks = [*make_sinks(config.sinks, config.sink_kwargs), *(given.get("sinks") or ())]
     with ExitStack() as stack:
         stack.enter_context(enough_memory(config))
-        stack.enter_context(torch_settings(config.threads, by_passes=config.options.by_passes))
+        stack.enter_context(torch_settings(config.threads))
         torch.manual_seed(config.seed)
         pool = _training_envs(config, source, spec)
         if pool is not None:

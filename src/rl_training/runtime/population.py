@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from rl_training.envs.vector import EnvFault, VectorEnvs, all_finite
-from rl_training.models.mlp_ars import MLPARSModel, policies_around
+from rl_training.kernels.population import policies_around
+from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.runtime.generation import Fitness, Generation
 from rl_training.runtime.observation_sums import ObservationSums
 from rl_training.runtime.rng import Stream
@@ -111,7 +112,7 @@ class _Share:
             self.inputs[:] = shown.reshape(self.inputs.shape)
         else:
             self.inputs[self.where] = shown
-        actions = self.policies.act_array()
+        actions = self.policies.act()
         return actions.reshape(self.as_rows) if self.everywhere else actions[self.where]
 
     def _when(self) -> tuple[Any, Any]:
@@ -152,7 +153,7 @@ class _Share:
     def _lay_out(self, members: np.ndarray) -> None:
         """Make the batched policy of these members; those whose episodes are over need not be computed."""
         generation, self.members = self.generation, members
-        self.policies = policies_around(self.model, generation.parameters, self.steps, members, rows=generation.episodes)
+        self.policies = policies_around(self.model.shape, generation.parameters, self.steps, members, rows=generation.episodes)
         self.inputs = self.policies.obs.numpy()
         self.as_rows = (-1,) if self.spec.discrete else (-1, self.spec.action_dim)
 

@@ -1,4 +1,4 @@
-"""Torch, and the library under numpy, as training wants them."""
+"""Torch and the compiled ops as training wants them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import torch
 
 from rl_training.kernels.library import library
 from rl_training.kernels.threads import use_threads
-from rl_training.models.crew import crew_of
 from rl_training.runtime.heap import keep_freed_memory
-from rl_training.runtime.openblas import large_by_numpy, products_for
 
 
 @contextmanager
@@ -26,21 +24,18 @@ def single_precision() -> Iterator[None]:
 
 
 @contextmanager
-def torch_settings(num_threads: int, *, by_passes: bool = False) -> Iterator[None]:
+def torch_settings(num_threads: int) -> Iterator[None]:
     """Torch as training wants it; put back as it was afterwards.
 
-    Where the networks go through the compiled passes, these have the threads and torch has one.
+    Where ops are compiled these have the threads, and torch has one.
     """
     before = torch.get_num_threads()
-    passes = num_threads if by_passes and library() is not None else 1
-    of_torch = num_threads // passes
-    torch.set_num_threads(of_torch)
+    torch.set_num_threads(num_threads if library() is None else 1)
     keep_freed_memory()
     # Adam's moments decay into denormals, which this kind of processor handles tens of times slower
     torch.set_flush_denormal(True)
     try:
-        crew = crew_of(num_threads, large_by_numpy=large_by_numpy())
-        with single_precision(), products_for(of_torch), use_threads(passes), crew:
+        with single_precision(), use_threads(num_threads):
             yield
     finally:
         torch.set_num_threads(before)

@@ -68,7 +68,7 @@ def tune(plan: TunePlan, *, num_trials: int, jobs: int = 1, on_trial: Callable[[
 def _run_workers(plan: TunePlan, *, num_trials: int, jobs: int, on_trial: Callable[[Trial], None], told: set[int]) -> None:
     logs = [plan.directory / f"worker{number}.log" for number in range(jobs)]
     begins = [path.stat().st_size if path.exists() else 0 for path in logs]
-    words = ("tune_worker", str(plan.directory), str(num_trials))
+    words = ("tuning.tune_worker", str(plan.directory), str(num_trials))
     with StopSignals() as signals:
         workers = [LocalHandle(start_module(*words, log_file=path, threads=plan.config.threads)) for path in logs]
         try:
