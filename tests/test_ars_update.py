@@ -8,6 +8,7 @@ import torch
 
 from rl_training.algorithms.ars import ARS, ars_loss, top_directions
 from rl_training.errors import ConfigError
+from rl_training.kernels.population import definition
 from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.models.normalizer import ObservationNormalizer
 from rl_training.options.ars import ARSConfig
@@ -146,7 +147,7 @@ def test_the_linear_policy_begins_at_zero_without_a_bias():
 
 def test_every_unit_begins_with_weights_of_norm_one_and_of_the_last_layer_a_hundredth():
     model = MLPARSModel(5, 3, (8, 8), initial="normc", bias=True)
-    norms = [layer.weight.norm(dim=0) for layer in model.cut(model.flat_parameters())]
+    norms = [weight.norm(dim=0) for weight, _ in model.shape.layers(model.flat_parameters())]
     for norm, wanted in zip(norms, (1.0, 1.0, 0.01), strict=True):
         torch.testing.assert_close(norm, torch.full_like(norm, wanted))
     assert model.num_parameters == 5 * 8 + 8 + 8 * 8 + 8 + 8 * 3 + 3
@@ -170,7 +171,7 @@ def test_parameters_of_another_length_are_refused():
 def test_many_policies_at_once_are_each_policy_alone(hidden_sizes, discrete, rows):
     model = MLPARSModel(3, 2, hidden_sizes, discrete=discrete)
     parameters, obs = torch.randn(20, model.num_parameters), torch.randn(20, rows, 3)
-    together = model.actor_batch(parameters, obs)
+    together = definition(model.shape, parameters, obs)
     for member, vector in enumerate(parameters):
         model.set_flat_parameters(vector)
         torch.testing.assert_close(together[member], model.actor(obs[member]), atol=1e-5, rtol=1e-5)
@@ -181,6 +182,6 @@ def test_many_policies_at_once_are_each_policy_alone(hidden_sizes, discrete, row
 def test_who_else_is_evaluated_does_not_change_a_bit(hidden_sizes, rows):
     model = MLPARSModel(3, 2, hidden_sizes)
     parameters, obs = torch.randn(40, model.num_parameters), torch.randn(40, rows, 3)
-    together = model.actor_batch(parameters, obs)
+    together = definition(model.shape, parameters, obs)
     for members in ([0, 1], [7, 30], [5, 6, 39], list(range(17))):
-        assert torch.equal(model.actor_batch(parameters[members], obs[members]), together[members])
+        assert torch.equal(definition(model.shape, parameters[members], obs[members]), together[members])

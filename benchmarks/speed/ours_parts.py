@@ -44,7 +44,7 @@ def plan(row: Row, *, threads: int) -> dict[str, float]:
             num_particles=settings["particles"],
         )
 
-    with torch_settings(threads, by_passes=True):  # as every run has them
+    with torch_settings(threads):  # as every run has them
         return {"milliseconds": 1e3 * seconds_per_call(once, calls=3, warm_up=1)}
 
 

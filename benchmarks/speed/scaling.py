@@ -129,7 +129,7 @@ def curve(title: str, axis: str, function: Callable[[int], float], sizes: tuple[
 def main() -> None:
     torch.manual_seed(0)
     about, found = circumstances("python benchmarks/speed/scaling.py"), []
-    with torch_settings(1, by_passes=True):  # as every run has them
+    with torch_settings(1):  # as every run has them
         for entry in CURVES:
             found.append(curve(*entry))
             print(found[-1], flush=True)

@@ -24,8 +24,7 @@ from rl_training.envs.source import EnvSource
 from rl_training.envs.workers import AsyncEnvs
 from rl_training.errors import ConfigError, EnvError, MissingExtraError, RLTrainingError
 from rl_training.experiment.registry import get_algorithm_spec
-from rl_training.models.blas import by_numpy
-from rl_training.models.mlp_ars import MemberPolicies, MLPARSModel
+from rl_training.kernels.threads import num_threads
 from rl_training.runtime.evolution import EvolutionLoop, Outcome, make_loop
 from rl_training.runtime.generation import Fitness
 
@@ -40,13 +39,12 @@ def workers_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         begin(self, *args, **kwargs)
         made.append(self)
 
-    large = torch.zeros(256, 256)
-    before = torch.get_num_threads(), by_numpy(large, large)
+    before = torch.get_num_threads(), num_threads()
     monkeypatch.setattr(PopulationWorker, "__init__", remembered)
     yield
     for worker in reversed(made):
         worker.close()
-    assert (torch.get_num_threads(), by_numpy(large, large)) == before
+    assert (torch.get_num_threads(), num_threads()) == before
 
 
 def learner(name: str, **changes: Any) -> tuple[EvolutionLoop, PopulationWorker]:
@@ -181,22 +179,6 @@ def test_what_goes_through_the_network_comes_out_as_it_was():
     again = Outcome.unpack(outcome.pack(), obs_dim=3)
     assert again[2:] == outcome[2:]
     assert all(a.tobytes() == b.tobytes() for a, b in zip(again[:2], outcome[:2], strict=True))
-
-
-@pytest.mark.parametrize(("obs_dim", "action_dim", "hidden_sizes"), [(348, 17, ()), (17, 6, (40, 30)), (376, 17, (33,))])
-def test_a_member_does_not_depend_on_its_place_however_odd_the_shapes(obs_dim: int, action_dim: int, hidden_sizes: Any):
-    model = MLPARSModel(obs_dim, action_dim, hidden_sizes, bias=True, initial="normc")
-    parameters, obs = model.flat_parameters() + 0.1 * torch.randn(12, model.num_parameters), torch.randn(12, 3, obs_dim)
-
-    def actions(first: int, last: int) -> torch.Tensor:
-        policies = MemberPolicies(model, parameters[first:last], rows=3)
-        policies.obs.copy_(obs[first:last])
-        return policies.act().clone()
-
-    whole = actions(0, 12)
-    for size in (2, 3, 5):
-        for first in range(12 - size):
-            assert torch.equal(actions(first, first + size), whole[first : first + size])
 
 
 # --- refusals, all before any file is made

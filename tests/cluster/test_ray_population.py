@@ -40,12 +40,8 @@ def cluster() -> Iterator[Any]:
     patch = pytest.MonkeyPatch()
     patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     # what a cluster's machines have installed
-    patch.setenv(
-        "PYTHONPATH",
-        os.pathsep.join(
-            [str(REPOSITORY / "src"), str(REPOSITORY / "tests" / "helpers"), str(REPOSITORY / "tests" / "cluster")]
-        ),
-    )
+    folders = (REPOSITORY / "src", REPOSITORY / "tests", REPOSITORY / "tests" / "helpers", REPOSITORY / "tests" / "cluster")
+    patch.setenv("PYTHONPATH", os.pathsep.join(map(str, folders)))
     small = {"num_cpus": 1, "object_store_memory": 80 << 20}
     made = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
     made.add_second = lambda: made.add_node(**small)

@@ -6,24 +6,22 @@ from kernel_choice import KINDS, compute_with
 from small_runs import ALGORITHMS, NAMES, StopAt, difference, history, small_config, state_difference, train
 
 from rl_training.experiment.checkpoint import load_checkpoint
-from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.runtime.policy import load_policy
 from rl_training.runtime.workflows import resume_training
 
-BY_PASSES = [name for name in ALGORITHMS if get_algorithm_spec(name).config.by_passes]
-# as configured; and where networks may go through the passes in C, with them and without, on one thread and on two
+# as configured; with compiled ops on two threads, and by their definitions
 WAYS = [
     *((name, None, None) for name in NAMES),
-    *((name, *way) for name in BY_PASSES for way in ((True, 1), (True, 2), (False, 1))),
+    *((name, *way) for name in ALGORITHMS for way in ((True, 2), (False, 1))),
     *((name, False, 2) for name in ("sac", "td3", "pets")),  # slow beside other work: one for each kind of networks
 ]
 
 
-@pytest.mark.parametrize(("name", "passes", "threads"), WAYS)
-def test_a_run_stopped_within_an_episode_and_resumed_is_the_uninterrupted_run(name, passes, threads, tmp_path, monkeypatch):
-    if passes and not KINDS:
-        pytest.skip("the passes were not compiled for this processor")
-    if passes is False:
+@pytest.mark.parametrize(("name", "compiled", "threads"), WAYS)
+def test_a_run_stopped_within_an_episode_and_resumed_is_the_uninterrupted_run(name, compiled, threads, tmp_path, monkeypatch):
+    if compiled and not KINDS:
+        pytest.skip("the library in C was not compiled for this processor")
+    if compiled is False:
         compute_with(None, monkeypatch)
     config = small_config(name, tmp_path / "whole", num_threads=threads)
     if threads is not None:  # shorter, as there are many

@@ -7,10 +7,8 @@ episode's start is drawn from its seed by the same generator. Constants are read
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from functools import lru_cache
-from threading import get_ident
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -45,8 +43,8 @@ class BatchedEnvs(ABC):
         self._state = np.zeros((self.state_size, num_envs))
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
         self._unlimited = 0  # steps in which nobody can reach the limit, whoever is stepped
-        self._nobody = np.zeros(num_envs, dtype=bool)
-        self._nobody.flags.writeable = False  # it is handed out again and again
+        self._all_false = np.zeros(num_envs, dtype=bool)
+        self._all_false.flags.writeable = False  # it is handed out again and again
 
     @property
     def num_envs(self) -> int:
@@ -69,7 +67,7 @@ class BatchedEnvs(ABC):
         done = self.advance(self._state, np.asarray(actions, dtype=self._dtype), elapsed)
         self._state = done.state
         elapsed += 1
-        return self._told(done, elapsed)
+        return self._transitions(done, elapsed)
 
     def step_some(self, indices: Indices, actions: np.ndarray) -> Transitions:
         """One step in the environments named, and none in the others."""
@@ -79,17 +77,17 @@ class BatchedEnvs(ABC):
         self._state[:, index] = done.state
         elapsed += 1
         self._elapsed[index] = elapsed
-        return self._told(done, elapsed)
+        return self._transitions(done, elapsed)
 
     def close(self) -> None:  # noqa: B027 (there is nothing to close)
         """Nothing is open."""
 
-    def nobody(self, count: int) -> np.ndarray:
+    def all_false(self, count: int) -> np.ndarray:
         """False for as many as are stepped, to be read only."""
-        return self._nobody[:count]
+        return self._all_false[:count]
 
-    def _told(self, done: Outcome, elapsed: np.ndarray) -> Transitions:
-        truncated = self.nobody(len(elapsed))
+    def _transitions(self, done: Outcome, elapsed: np.ndarray) -> Transitions:
+        truncated = self.all_false(len(elapsed))
         if self._unlimited > 0:
             self._unlimited -= 1
         elif self._limit is not None:
@@ -120,55 +118,9 @@ class BatchedEnvs(ABC):
 
 def squared(x: np.ndarray) -> np.ndarray:
     """What `scalar ** 2` gives for each number: the C library's pow, which is not x·x in one case of a thousand."""
-    return _squaring(x.shape, x.dtype.char, get_ident())(x)
-
-
-Squaring: TypeAlias = Callable[[np.ndarray], np.ndarray]
-
-
-@lru_cache(maxsize=256)
-def _squaring(shape: tuple[int, ...], dtype: str, thread: int) -> Squaring:  # noqa: ARG001 (each has memory of its own)
-    """How arrays of this kind are squared: in one call, where there is a way that gives the C library's numbers."""
-    way = _way_to_square(dtype)
-    return _by_loop if way is None else way(np.full(shape, 2, dtype=dtype))
-
-
-@lru_cache(maxsize=2)
-def _way_to_square(dtype: str) -> Callable[[np.ndarray], Squaring] | None:
-    """Numpy's power has vector instructions of its own on some processors, with other last bits; its float_power, of
-    double precision only, never has. Whichever it is, it is held against scalars before it is used."""
-    probe = np.random.default_rng(0).uniform(-10, 10, 20_000).astype(dtype)
-    expected, twos = _by_loop(probe), np.full_like(probe, 2)
-    ways = (_by_numpy, _by_torch)
-    return next((way for way in ways if np.array_equal(way(twos)(probe), expected)), None)
-
-
-def _by_numpy(twos: np.ndarray) -> Squaring:
-    power = np.float_power if twos.dtype == np.float64 else np.power  # a scalar exponent would make the latter x·x
-    return lambda x: power(x, twos)
-
-
-def _by_torch(twos: np.ndarray) -> Squaring:
-    """Torch's pow takes vector instructions of its own only where all numbers lie side by side."""
-    import torch
-
-    # tensors are made once: around a step of many policies the three of a call take longer than the loop would save
-    apart, given = torch.from_numpy(np.stack([twos, twos], axis=-1))[..., 0], torch.from_numpy(np.empty_like(twos))
-    powers = torch.empty_like(given)
-    given_array, powers_array = given.numpy(), powers.numpy()
-
-    def squares(x: np.ndarray) -> np.ndarray:
-        given_array[...] = x
-        torch.pow(given, apart, out=powers)
-        copy: np.ndarray = powers_array.copy()
-        return copy
-
+    # numpy's power has vector instructions of its own; its float_power, of double precision only, never has
+    squares: np.ndarray = np.float_power(x, 2.0) if x.dtype == np.float64 else np.array([number**2 for number in x])
     return squares
-
-
-def _by_loop(x: np.ndarray) -> np.ndarray:
-    """It takes ten times as long."""
-    return np.array([number**2 for number in x.ravel()], dtype=x.dtype).reshape(x.shape)
 
 
 def each(function: Any, x: np.ndarray) -> np.ndarray:

@@ -120,7 +120,7 @@ class BatchedPendulum(BatchedEnvs):
         rewards *= self._speed_reward  # subtracting costs rounds as adding them up and taking the negative does
         rewards -= angles
         rewards -= self._torque_cost * squared(torque)
-        return Outcome(new, rewards, self.nobody(len(torque)))
+        return Outcome(new, rewards, self.all_false(len(torque)))
 
     def observe(self, state: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(state[:3].T, dtype=np.float32)
