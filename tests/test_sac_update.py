@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.distributions import Normal
 
-from rl_training.algorithms.sac import SAC, actor_loss, sac_loss
-from rl_training.algorithms.td import critic_loss
+from rl_training.algorithms.sac import SAC, sac_loss
 from rl_training.kernels import squash
+from rl_training.kernels.losses import critic_loss, soft_actor_loss
 from rl_training.models.mlp_sac import MLPSACModel, SACSample
 
 
@@ -85,8 +85,8 @@ def test_written_gradients_are_those_of_autograd():
     torch.testing.assert_close(critic_loss.vjp(q, target)[1].q_values, leaf.grad)
     for pessimistic in (True, False):
         q_leaf, p_leaf = q.clone().requires_grad_(), logprobs.clone().requires_grad_()
-        actor_loss(q_leaf, p_leaf, 0.3, pessimistic=pessimistic)["actor_loss"].backward()
-        _, d = actor_loss.vjp(q, logprobs, 0.3, pessimistic=pessimistic)
+        soft_actor_loss(q_leaf, p_leaf, 0.3, pessimistic=pessimistic)["actor_loss"].backward()
+        _, d = soft_actor_loss.vjp(q, logprobs, 0.3, pessimistic=pessimistic)
         torch.testing.assert_close(d.q_values, q_leaf.grad)
         torch.testing.assert_close(d.logprobs, p_leaf.grad)
 
@@ -97,8 +97,8 @@ def test_equal_critics_share_the_gradient_as_in_autograd(pessimistic):
     q[1, :5] = q[0, :5]
     q[2, :5] += 10.0
     leaf = q.clone().requires_grad_()
-    actor_loss(leaf, logprobs, 0.3, pessimistic=pessimistic)["actor_loss"].backward()
-    torch.testing.assert_close(actor_loss.vjp(q, logprobs, 0.3, pessimistic=pessimistic)[1].q_values, leaf.grad)
+    soft_actor_loss(leaf, logprobs, 0.3, pessimistic=pessimistic)["actor_loss"].backward()
+    torch.testing.assert_close(soft_actor_loss.vjp(q, logprobs, 0.3, pessimistic=pessimistic)[1].q_values, leaf.grad)
 
 
 def test_an_update_reports_what_the_public_losses_say(monkeypatch):
@@ -113,7 +113,7 @@ def test_an_update_reports_what_the_public_losses_say(monkeypatch):
 
         monkeypatch.setattr(loss, "definition", told)
 
-    for name, loss in (("critic_loss", critic_loss), ("actor_loss", actor_loss)):
+    for name, loss in (("critic_loss", critic_loss), ("actor_loss", soft_actor_loss)):
         telling(name, loss)
     metrics = SAC(MLPSACModel(3, 2, (16,)), learning_rate=1e-3).update(batch_of(rows=8), global_step=0).metrics
     assert [name for name, _ in called] == ["critic_loss", "actor_loss"]

@@ -31,9 +31,9 @@ def computing() -> dict[str, str]:
     """What this process computes with: our passes and torch's instructions."""
     import torch
 
-    from rl_training import native
+    from rl_training.kernels import library
 
-    return {"passes": native.in_use(), "torch_capability": torch.backends.cpu.get_cpu_capability()}
+    return {"passes": library.in_use(), "torch_capability": torch.backends.cpu.get_cpu_capability()}
 
 
 def code() -> dict[str, Any]:

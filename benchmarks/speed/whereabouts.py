@@ -45,7 +45,7 @@ unsigned long end(void) {
 
 # part of a library's path -> whose it is; the first that fits
 OWNERS = (
-    ("rl_training/native/", "our C"),
+    ("rl_training/kernels/c/", "our C"),
     ("libtorch_python", "Python"),  # reads arguments and makes objects
     ("/torch/", "torch"),
     ("numpy.libs", "BLAS"),  # with the Fortran library it is linked to

@@ -109,8 +109,8 @@ MUTATIONS = {  # what breaks, where it stands, how it is broken, and who must no
     "ranks shuffled": (openai_es, "centered_ranks", shuffled, ("openai_es",)),
     "planned return flipped": (particles.ParticleReturns, "__call__", flipped, ("pets",)),
     "imagined rewards flipped": (mopo.MOPO, "imagine", ashamed, ("mopo",)),
-    "actor's gradient flipped": (deterministic.actor_loss, "closed_form", uphill, ("td3", "ddpg")),
-    "both gradients of the actor flipped": (sac.actor_loss, "closed_form", uphill, ("sac", "rlpd", "cql")),
+    "actor's gradient flipped": (deterministic.deterministic_actor_loss, "closed_form", uphill, ("td3", "ddpg")),
+    "both gradients of the actor flipped": (sac.soft_actor_loss, "closed_form", uphill, ("sac", "rlpd", "cql")),
 }
 MUTATIONS_IN_CORRIDOR = {
     "target network frozen": [(sac, "polyak_update"), (cql, "polyak_update"), (deterministic, "polyak_update"), left_alone],

@@ -75,11 +75,10 @@ def test_no_learner_knows_of_two_ways():
     assert not found
 
 
-def test_ops_alone_ask_for_the_compiled_library():
-    """`kernels/compiled.py` decides between C and torch; each op asks it once."""
-    asking = [path for path in python_files("") if re.search(r"\blibrary_for\(", path.read_text())]
-    assert {path.parent for path in asking} == {KERNELS}
-    assert sum(len(re.findall(r"\blibrary_for\((?!\*tensors: )", path.read_text())) for path in asking) <= 5
+def test_one_place_decides_between_c_and_torch_and_each_op_asks_it_once():
+    asking = {path: len(re.findall(r"\blibrary_for\((?!\*tensors: )", path.read_text())) for path in python_files("")}
+    asked = {path.relative_to(SOURCE).as_posix(): count for path, count in asking.items() if count}
+    assert asked == {f"kernels/{op}.py": 1 for op in ("adam", "imagine", "losses", "mlp", "population", "squash")}
 
 
 def test_lines_that_exist_for_speed_alone_are_few():

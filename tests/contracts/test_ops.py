@@ -3,8 +3,6 @@ and in torch."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,8 +11,7 @@ import torch
 from kernel_choice import KINDS, assert_near, compute_with
 from torch import Tensor, nn
 
-from rl_training import algorithms
-from rl_training.kernels import adam, squash
+from rl_training.kernels import adam, losses, squash
 from rl_training.kernels.differentiable import ByAutograd, Loss, by_autograd, loss
 from rl_training.kernels.heads import Categorical, DiagonalGaussian
 from rl_training.kernels.mlp import MLPLayout
@@ -321,15 +318,15 @@ def tied(rows: int) -> Tensor:
 
 CLIPS = {"clip_coef": 0.2, "vf_coef": 0.5}
 EXAMPLES: dict[str, Callable[[int], list[tuple[list[Any], dict[str, Any]]]]] = {
-    "td.critic_loss": lambda rows: [([torch.randn(3, rows), torch.randn(rows)], {})],
-    "sac.actor_loss": lambda rows: [
+    "critic_loss": lambda rows: [([torch.randn(3, rows), torch.randn(rows)], {})],
+    "soft_actor_loss": lambda rows: [
         ([q_values, torch.randn(rows), alpha], {"pessimistic": pessimistic})
         for q_values in (tied(rows), torch.randn(1, rows))
         for alpha in (0.3, torch.tensor(0.3))
         for pessimistic in (True, False)
     ],
-    "deterministic.actor_loss": lambda rows: [([torch.randn(1, rows)], {})],
-    "ppo.ppo_loss": lambda rows: [
+    "deterministic_actor_loss": lambda rows: [([torch.randn(1, rows)], {})],
+    "clipped_objective": lambda rows: [
         ([ppo_columns(rows)], {**CLIPS, "ent_coef": ent_coef, "clip_value": clip_value})
         for ent_coef in (0.0, 0.01)
         for clip_value in (True, False)
@@ -337,16 +334,7 @@ EXAMPLES: dict[str, Callable[[int], list[tuple[list[Any], dict[str, Any]]]]] = {
 }
 
 
-def losses_with_closed_forms() -> dict[str, Loss]:
-    found: dict[str, Loss] = {}
-    for _, name, _ in pkgutil.iter_modules(algorithms.__path__):
-        module = importlib.import_module(f"{algorithms.__name__}.{name}")
-        losses = [value for value in vars(module).values() if isinstance(value, Loss) and value.closed_form is not None]
-        found |= {f"{one.__module__.rpartition('.')[2]}.{one.__name__}": one for one in losses}
-    return found
-
-
-LOSSES = losses_with_closed_forms()
+LOSSES = {name: value for name, value in vars(losses).items() if isinstance(value, Loss)}
 
 
 def test_every_loss_with_a_closed_form_has_an_example_here():
@@ -359,20 +347,32 @@ def in_double(value: Any) -> Any:
     return value.double() if isinstance(value, Tensor) else value
 
 
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_closed_form_is_the_gradient_of_its_loss(name):
     for rows in ROWS:
         torch.manual_seed(rows)
         for inputs, settings in EXAMPLES[name](rows):
-            losses, d = LOSSES[name].vjp(*inputs, **settings)
+            found_losses, d = LOSSES[name].vjp(*inputs, **settings)
             exact, exact_d = LOSSES[name].derived(*map(in_double, inputs), **settings)
-            assert losses.keys() == exact.keys() == LOSSES[name](*inputs, **settings).keys()
-            for metric, value in losses.items():
+            assert list(found_losses) == list(exact) == list(LOSSES[name](*inputs, **settings))
+            for metric, value in found_losses.items():
                 assert not value.requires_grad
                 torch.testing.assert_close(value.double(), exact[metric], rtol=1e-5, atol=1e-6)
             for wanted in LOSSES[name].wrt:
                 found = getattr(d, wanted)
                 assert_near(torch.zeros(rows) if found is None else found, getattr(exact_d, wanted), within=1e-5)
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("name", ["new_logprobs", "new_values", "advantages"])
+def test_what_is_not_a_number_shows_in_ppo_s_losses_and_in_its_own_row_s_gradient(name):
+    columns = ppo_columns(64)
+    columns[name][9] = torch.nan
+    found, d = losses.clipped_objective.vjp(columns, **CLIPS, ent_coef=0.01, clip_value=True)
+    assert found["loss"].isnan()
+    broken = d.new_values if name == "new_values" else d.new_logprobs
+    assert broken.isnan().nonzero().tolist() == [[9]]
 
 
 @loss("total", wrt=("x", "y"))
@@ -389,7 +389,7 @@ def test_a_loss_without_a_closed_form_has_its_gradient_derived_and_a_wish_for_ot
     torch.testing.assert_close(d.y, 2 * x)
     _, d = product_loss.vjp(x, y, wrt=["y"])
     assert vars(d).keys() == {"y"}
-    _, d = LOSSES["td.critic_loss"].vjp(torch.ones(2, 4), torch.zeros(4), wrt=("targets",))
+    _, d = LOSSES["critic_loss"].vjp(torch.ones(2, 4), torch.zeros(4), wrt=("targets",))
     assert d.targets.tolist() == [-1.0] * 4  # by autograd: the closed form is about the other input
 
 

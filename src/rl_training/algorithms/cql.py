@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.sac import SAC
-from rl_training.algorithms.td import critic_loss
 from rl_training.algorithms.temperature import Temperature
 from rl_training.kernels.differentiable import loss
+from rl_training.kernels.losses import critic_loss
 from rl_training.models.adapters import several_samples
 from rl_training.models.mlp_sac import MLPSACModel, SACSample
 from rl_training.models.optim import Adam, polyak_update

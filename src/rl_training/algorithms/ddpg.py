@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from rl_training.algorithms.deterministic import DeterministicActorAlgorithm, actor_loss
-from rl_training.algorithms.td import critic_loss
+from rl_training.algorithms.deterministic import DeterministicActorAlgorithm
+from rl_training.kernels.losses import critic_loss, deterministic_actor_loss
 from rl_training.models.entry import flat_columns, plain
 from rl_training.models.mlp_ddpg import MLPDDPGModel
 from rl_training.types import Batch, Metrics, UpdateResult
@@ -18,7 +18,7 @@ from rl_training.types import Batch, Metrics, UpdateResult
 def ddpg_loss(batch: Mapping[str, Any]) -> Metrics:
     """Both losses, from `q_values, target_q_values, sampled_q`, the last being the values of the actor's actions."""
     q_values, target = flat_columns(batch, "q_values", "target_q_values")
-    return critic_loss(q_values.unsqueeze(0), target) | actor_loss(batch["sampled_q"])
+    return critic_loss(q_values.unsqueeze(0), target) | deterministic_actor_loss(batch["sampled_q"])
 
 
 class DDPG(DeterministicActorAlgorithm):

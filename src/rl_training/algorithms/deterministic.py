@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm
-from rl_training.algorithms.td import critic_loss, td_targets
-from rl_training.kernels.differentiable import loss
+from rl_training.algorithms.td import td_targets
+from rl_training.kernels.losses import critic_loss, deterministic_actor_loss
 from rl_training.models.adapters import actions_of, exported, q_values_of
 from rl_training.models.deterministic import DeterministicActorCritic
 from rl_training.models.entry import of_any_obs, type_of
@@ -20,17 +20,6 @@ from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics
 
 FIRST = torch.tensor([0])  # of the critics: the one that the actor climbs
-
-
-@loss("actor_loss", wrt=("q_values",))
-def actor_loss(q_values: Tensor) -> Metrics:
-    """Minus the mean value of the actor's actions."""
-    return {"actor_loss": -q_values.mean()}
-
-
-@actor_loss.gradient
-def _(q_values: Tensor) -> dict[str, Tensor]:
-    return {"q_values": torch.full_like(q_values, -1.0 / q_values.numel())}
 
 
 def smoothed(actions: Tensor, *, std: float, clip: float = math.inf) -> Tensor:
@@ -106,7 +95,7 @@ class DeterministicActorAlgorithm(Algorithm):
         """One step of the actor up the first critic, which stays as it is."""
         actions, pull_actor = self.actions.vjp(batch["obs"])
         q_values, pull_q = self.q_values.vjp(batch["obs"], actions, wrt=1, members=FIRST)
-        losses, d = actor_loss.vjp(q_values)
+        losses, d = deterministic_actor_loss.vjp(q_values)
         self.actor_optimizer.step(pull_actor(pull_q(d.q_values)))
         return losses
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import OnPolicyAlgorithm
-from rl_training.kernels.differentiable import loss
+from rl_training.kernels.losses import clipped_objective
 from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.adapters import choose_actions, column_of, evaluations_of, exported
 from rl_training.models.entry import of_any_obs, plain, type_of
@@ -18,52 +18,7 @@ from rl_training.models.optim import Adam, clip_gradients
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics, UpdateResult
 
-
-@loss("loss", wrt=("new_logprobs", "new_values", "entropy"))
-def ppo_loss(
-    minibatch: Mapping[str, Tensor], *, clip_coef: float, ent_coef: float, vf_coef: float, clip_value: bool = False
-) -> Metrics:
-    """Clipped surrogate, value regression and entropy bonus, from `logprobs, new_logprobs, advantages, returns,
-    new_values, entropy` (and the old `values` where the value loss is clipped too)."""
-    advantages, returns, values = minibatch["advantages"], minibatch["returns"], minibatch["new_values"]
-    log_ratio = minibatch["new_logprobs"] - minibatch["logprobs"]
-    ratio = log_ratio.exp()
-    policy_loss = -torch.minimum(ratio * advantages, ratio.clamp(1 - clip_coef, 1 + clip_coef) * advantages).mean()
-    squared = (values - returns).square()
-    if clip_value:
-        old = minibatch["values"]
-        squared = torch.maximum(squared, (old + (values - old).clamp(-clip_coef, clip_coef) - returns).square())
-    value_loss, entropy = squared.mean(), minibatch["entropy"].mean()
-    return {
-        "loss": policy_loss + vf_coef * value_loss - ent_coef * entropy,
-        "policy_loss": policy_loss,
-        "value_loss": value_loss,
-        "entropy_loss": entropy,
-        "approx_kl": ((ratio - 1) - log_ratio).mean(),
-        "clip_fraction": ((ratio - 1).abs() > clip_coef).to(ratio.dtype).mean(),
-    }
-
-
-@ppo_loss.gradient
-def _(
-    minibatch: Mapping[str, Tensor], *, clip_coef: float, ent_coef: float, vf_coef: float, clip_value: bool = False
-) -> dict[str, Tensor | None]:
-    advantages, returns, values = minibatch["advantages"], minibatch["returns"], minibatch["new_values"]
-    rows, ratio = len(advantages), (minibatch["new_logprobs"] - minibatch["logprobs"]).exp()
-    weighted = ratio * advantages
-    # the clipped branch has no gradient, and it is the active one only where it is the smaller
-    live = weighted <= ratio.clamp(1 - clip_coef, 1 + clip_coef) * advantages
-    d_values = (values - returns) * (2 * vf_coef / rows)
-    if clip_value:
-        old = minibatch["values"]
-        clipped = old + (values - old).clamp(-clip_coef, clip_coef)
-        moves = ((values - returns).square() >= (clipped - returns).square()) | ((values - old).abs() <= clip_coef)
-        d_values = d_values * moves
-    return {
-        "new_logprobs": weighted * live * (-1.0 / rows),
-        "new_values": d_values,
-        "entropy": torch.full_like(ratio, -ent_coef / rows) if ent_coef else None,
-    }
+ppo_loss = clipped_objective
 
 
 def normalized(advantages: Tensor) -> Tensor:

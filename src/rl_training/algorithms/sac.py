@@ -10,34 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm
-from rl_training.algorithms.td import critic_loss, td_targets
+from rl_training.algorithms.td import td_targets
 from rl_training.algorithms.temperature import Temperature
-from rl_training.kernels.differentiable import loss
+from rl_training.kernels.losses import critic_loss, soft_actor_loss
 from rl_training.models.adapters import exported, q_network, q_values_of, samples_of
 from rl_training.models.entry import flat_columns, of_any_obs, plain, type_of
 from rl_training.models.mlp_sac import MLPSACModel, SACSample
 from rl_training.models.optim import Adam, polyak_update
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics, UpdateResult
-
-
-@loss("actor_loss", wrt=("q_values", "logprobs"))
-def actor_loss(q_values: Tensor, logprobs: Tensor, alpha: float | Tensor, *, pessimistic: bool = True) -> Metrics:
-    """Entropy-regularised value of the sampled actions: by the lowest critic, or by their mean."""
-    q = q_values.amin(dim=0) if pessimistic else q_values.mean(dim=0)
-    entropy_term = (alpha * logprobs).mean()
-    return {"actor_loss": entropy_term - q.mean(), "entropy_term": entropy_term}
-
-
-@actor_loss.gradient
-def _(q_values: Tensor, logprobs: Tensor, alpha: float | Tensor, *, pessimistic: bool = True) -> dict[str, Tensor]:
-    rows = q_values.shape[-1]
-    if pessimistic:  # critics that are equally low share a row
-        lowest = (q_values == q_values.amin(dim=0)).to(q_values.dtype)
-        d_q_values = lowest.div_(lowest.sum(dim=0).mul_(-rows))
-    else:
-        d_q_values = torch.full_like(q_values, -1.0 / q_values.numel())
-    return {"q_values": d_q_values, "logprobs": logprobs.new_ones(rows).mul_(alpha / rows)}
 
 
 def sac_loss(batch: Mapping[str, Any], *, alpha: float | Tensor | None = None) -> Metrics:
@@ -51,7 +32,7 @@ def twin_losses(batch: Mapping[str, Any], *, alpha: float | Tensor | None, pessi
     weight = batch["alpha"] if alpha is None else alpha
     q1, q2, target = flat_columns(batch, "q1_values", "q2_values", "target_q_values")
     sampled_q1, sampled_q2, logprobs = flat_columns(batch, "sampled_q1", "sampled_q2", "sampled_logprobs")
-    actor = actor_loss(torch.stack([sampled_q1, sampled_q2]), logprobs, weight, pessimistic=pessimistic)
+    actor = soft_actor_loss(torch.stack([sampled_q1, sampled_q2]), logprobs, weight, pessimistic=pessimistic)
     return critic_loss(torch.stack([q1, q2]), target) | actor
 
 
@@ -147,7 +128,7 @@ class SAC(Algorithm):
         alpha = self.temperature.alpha
         (actions, logprobs), pull_sample = self.sample_actions.vjp(batch["obs"])
         q_values, pull_q = self.q_values.vjp(batch["obs"], actions, wrt=1)
-        losses, d = actor_loss.vjp(q_values, logprobs, alpha, pessimistic=self.pessimistic_actor)
+        losses, d = soft_actor_loss.vjp(q_values, logprobs, alpha, pessimistic=self.pessimistic_actor)
         self.actor_optimizer.step(pull_sample(pull_q(d.q_values), d.logprobs))
         losses["alpha"] = alpha
         if self.tunes_alpha:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.deterministic import DeterministicActorAlgorithm, actor_loss, smoothed
-from rl_training.algorithms.td import critic_loss
+from rl_training.algorithms.deterministic import DeterministicActorAlgorithm, smoothed
+from rl_training.kernels.losses import critic_loss, deterministic_actor_loss
 from rl_training.models.entry import flat_columns, plain
 from rl_training.models.mlp_td3 import MLPTD3Model
 from rl_training.types import Batch, Metrics, UpdateResult
@@ -19,7 +19,7 @@ def td3_loss(batch: Mapping[str, Any]) -> Metrics:
     """Both losses, from `q1_values, q2_values, target_q_values, sampled_q1`, the last being the first critic's values
     of the actor's actions."""
     q1, q2, target = flat_columns(batch, "q1_values", "q2_values", "target_q_values")
-    return critic_loss(torch.stack([q1, q2]), target) | actor_loss(batch["sampled_q1"])
+    return critic_loss(torch.stack([q1, q2]), target) | deterministic_actor_loss(batch["sampled_q1"])
 
 
 class TD3(DeterministicActorAlgorithm):

@@ -44,6 +44,7 @@ class Loss:
     def __init__(self, definition: Callable[..., dict[str, Any]], *, total: str, wrt: tuple[str, ...]) -> None:
         self.definition, self.total, self.wrt = definition, total, wrt
         self.closed_form: Callable[..., Mapping[str, Tensor | None]] | None = None
+        self.in_c: Callable[..., Any] | None = None
         self._names = tuple(inspect.signature(definition).parameters)
         self.__doc__, self.__name__, self.__module__ = definition.__doc__, definition.__name__, definition.__module__
         self.__wrapped__ = definition  # what `inspect.signature` shows
@@ -56,9 +57,16 @@ class Loss:
         self.closed_form = closed_form
         return closed_form
 
+    def compiled(self, both: Callable[..., Any]) -> Callable[..., Any]:
+        """Register a function that gives metrics and gradients by C in one call, or None where that cannot be."""
+        self.in_c = both
+        return both
+
     def vjp(self, *inputs: Any, wrt: Sequence[str] | None = None, **settings: Any) -> tuple[dict[str, Tensor], Any]:
         """The metrics, and the gradients of `total` by the names of the inputs: `losses, d = loss.vjp(...)`, then
         `d.q_values`. Inputs are tensors, or one mapping of them; `wrt` names others than the loss does by itself."""
+        if self.in_c is not None and wrt is None and (found := self.in_c(*inputs, **settings)) is not None:
+            return found[0], SimpleNamespace(**found[1])
         if self.closed_form is None or wrt is not None:
             return self.derived(*inputs, wrt=wrt, **settings)
         if torch.is_grad_enabled():

@@ -67,6 +67,20 @@ class Population(ctypes.Structure):
     )
 
 
+class Objective(ctypes.Structure):
+    """As `objective.h` has it: columns of a minibatch, coefficients, and where gradients and losses go."""
+
+    _fields_ = (
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("logprobs", "new_logprobs", "advantages", "returns", "new_values", "entropy", "values")
+        ),
+        ("count", ctypes.c_int64),
+        *((name, ctypes.c_double) for name in ("clip_coef", "ent_coef", "vf_coef")),
+        *((name, ctypes.c_void_p) for name in ("d_logprobs", "d_values", "losses")),
+    )
+
+
 _POINTER, _COUNT, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 CALLS = {
     "features_at": ([_POINTER, _COUNT], _COUNT),
@@ -84,6 +98,7 @@ CALLS = {
     ),
     "imagine_rows": ([*[_POINTER] * 5, _COUNT, *[_POINTER] * 5, _COUNT], None),
     "act_as_many": ([_POINTER], None),
+    "clipped_objective": ([_POINTER], None),
 }
 
 

@@ -1,0 +1,117 @@
+"""Losses that are worked out at every update, with their gradients in closed form beside their definitions.
+
+A closed form stands here only where it was measured to pay; whatever else is learnt has its gradient derived by autograd.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from rl_training.kernels.compiled import library_for
+from rl_training.kernels.differentiable import loss
+from rl_training.kernels.library import Objective
+from rl_training.kernels.mlp import floats
+
+
+@loss("critic_loss", wrt=("q_values",))
+def critic_loss(q_values: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """Squared error of each critic (critics, batch), averaged over the batch and summed over the critics."""
+    return {"critic_loss": (q_values - targets).square().mean(dim=-1).sum(), "target_q_mean": targets.mean()}
+
+
+@critic_loss.gradient
+def _(q_values: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    return {"q_values": (q_values - targets) * (2.0 / q_values.shape[-1])}
+
+
+@loss("actor_loss", wrt=("q_values", "logprobs"))
+def soft_actor_loss(
+    q_values: Tensor, logprobs: Tensor, alpha: float | Tensor, *, pessimistic: bool = True
+) -> dict[str, Tensor]:
+    """Entropy-regularised value of the sampled actions: by the lowest critic, or by their mean."""
+    q = q_values.amin(dim=0) if pessimistic else q_values.mean(dim=0)
+    entropy_term = (alpha * logprobs).mean()
+    return {"actor_loss": entropy_term - q.mean(), "entropy_term": entropy_term}
+
+
+@soft_actor_loss.gradient
+def _(q_values: Tensor, logprobs: Tensor, alpha: float | Tensor, *, pessimistic: bool = True) -> dict[str, Tensor]:
+    rows = q_values.shape[-1]
+    if pessimistic:  # critics that are equally low share a row
+        lowest = (q_values == q_values.amin(dim=0)).to(q_values.dtype)
+        d_q_values = lowest.div_(lowest.sum(dim=0).mul_(-rows))
+    else:
+        d_q_values = torch.full_like(q_values, -1.0 / q_values.numel())
+    return {"q_values": d_q_values, "logprobs": logprobs.new_ones(rows).mul_(alpha / rows)}
+
+
+@loss("actor_loss", wrt=("q_values",))
+def deterministic_actor_loss(q_values: Tensor) -> dict[str, Tensor]:
+    """Minus the mean value of the actor's actions."""
+    return {"actor_loss": -q_values.mean()}
+
+
+@deterministic_actor_loss.gradient
+def _(q_values: Tensor) -> dict[str, Tensor]:
+    return {"q_values": torch.full_like(q_values, -1.0 / q_values.numel())}
+
+
+@loss("loss", wrt=("new_logprobs", "new_values", "entropy"))
+def clipped_objective(
+    minibatch: Mapping[str, Tensor], *, clip_coef: float, ent_coef: float, vf_coef: float, clip_value: bool = False
+) -> dict[str, Tensor]:
+    """Clipped surrogate, value regression and entropy bonus, from `logprobs, new_logprobs, advantages, returns,
+    new_values, entropy` (and the old `values` where the value loss is clipped too)."""
+    advantages, returns, values = minibatch["advantages"], minibatch["returns"], minibatch["new_values"]
+    log_ratio = minibatch["new_logprobs"] - minibatch["logprobs"]
+    ratio = log_ratio.exp()
+    policy_loss = -torch.minimum(ratio * advantages, ratio.clamp(1 - clip_coef, 1 + clip_coef) * advantages).mean()
+    squared = (values - returns).square()
+    if clip_value:
+        old = minibatch["values"]
+        squared = torch.maximum(squared, (old + (values - old).clamp(-clip_coef, clip_coef) - returns).square())
+    value_loss, entropy = squared.mean(), minibatch["entropy"].mean()
+    return {
+        "loss": policy_loss + vf_coef * value_loss - ent_coef * entropy,
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy_loss": entropy,
+        "approx_kl": ((ratio - 1) - log_ratio).mean(),
+        "clip_fraction": ((ratio - 1).abs() > clip_coef).to(ratio.dtype).mean(),
+    }
+
+
+@clipped_objective.compiled
+def _(
+    minibatch: Mapping[str, Tensor], *, clip_coef: float, ent_coef: float, vf_coef: float, clip_value: bool = False
+) -> tuple[dict[str, Tensor], dict[str, Tensor | None]] | None:
+    names = ("logprobs", "new_logprobs", "advantages", "returns", "new_values", "entropy", *(("values",) if clip_value else ()))
+    columns = [minibatch[name] for name in names]
+    compiled, shape = library_for(*columns), columns[0].shape
+    if compiled is None or any(column.shape != shape for column in columns):
+        return None
+    columns = [column.contiguous() for column in columns]  # kept, so that their memory is
+    d_logprobs, d_values, losses = floats(shape), floats(shape), floats(6)
+    compiled.clipped_objective(
+        ctypes.byref(
+            Objective(
+                *(column.data_ptr() for column in columns[:6]), columns[6].data_ptr() if clip_value else None,
+                d_logprobs.numel(), clip_coef, ent_coef, vf_coef,
+                d_logprobs.data_ptr(), d_values.data_ptr(), losses.data_ptr(),
+            )
+        )
+    )  # fmt: skip
+    d_entropy = torch.full_like(d_values, -ent_coef / d_values.numel()) if ent_coef else None
+    return dict(zip(LOSSES_OF_PPO, losses.unbind(), strict=True)), {
+        "new_logprobs": d_logprobs,
+        "new_values": d_values,
+        "entropy": d_entropy,
+    }
+
+
+LOSSES_OF_PPO = ("loss", "policy_loss", "value_loss", "entropy_loss", "approx_kl", "clip_fraction")
+"""In the order in which C gives them."""
