@@ -5,16 +5,24 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from about import computing
 from rows import ROWS, Row, now, report
 
 from rl_training import TrainConfig
+from rl_training.algorithms import SAC
 from rl_training.cli import load_config
 from rl_training.experiment.registry import get_algorithm_spec
+from rl_training.kernels.squash import squash
+from rl_training.models.flat_mlp import FlatMLP
+from rl_training.models.mlp_sac import SACSample
 from rl_training.resources import find_packaged_asset
 from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.loops import OffPolicyLoop
+from rl_training.runtime.opening import open_session
 from rl_training.types import Collected, UpdateResult
 
 MODEL_ROWS = 256  # per update of MOPO's dynamics
@@ -93,6 +101,34 @@ def recorded(config: TrainConfig, row: Row) -> TrainConfig:
     return config.replace(**{name: min(interval, timed) for name, interval in intervals.items()})
 
 
+class Own(torch.nn.Module):
+    """What a user might bring: our layers in a module that knows nothing of pullbacks."""
+
+    def __init__(self, obs_dim: int, action_dim: int, hidden_sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.action_dim = action_dim
+        self.actor = FlatMLP((obs_dim, *hidden_sizes, 2 * action_dim), activation="relu")
+        self.critics = FlatMLP((obs_dim + action_dim, *hidden_sizes, 1), members=2, activation="relu")
+
+    def sample_actions(self, obs: torch.Tensor, *, deterministic: bool = False) -> SACSample:
+        outputs = self.actor(obs)
+        means = outputs[..., : self.action_dim]
+        return SACSample(*squash(outputs, torch.zeros_like(means) if deterministic else torch.randn_like(means)))
+
+    def q_values(self, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        return self.critics(torch.cat([obs, actions], dim=-1)).squeeze(-1)
+
+
+def trained_own(config: TrainConfig, callback: Callback) -> None:
+    """SAC on a module of a user's own."""
+    options = config.options
+    with open_session(config, callbacks=[callback]) as session:
+        model = Own(session.spec.obs_dim, session.spec.action_dim, options.hidden_sizes)
+        learner = SAC(model, learning_rate=options.learning_rate, gamma=options.gamma, alpha=options.alpha, tau=options.tau)
+        buffer = session.replay_buffer(options.buffer_capacity)
+        session.train(learner, OffPolicyLoop(session.collector(learner), buffer, learner, options))
+
+
 def trained(config: TrainConfig, callback: Callback) -> dict[str, Any]:
     metrics: dict[str, Any] = get_algorithm_spec(config.algo).train_fn(config, callbacks=[callback]).metrics
     return metrics
@@ -110,7 +146,7 @@ def measured(row: Row, who: str, *, threads: int, seed: int, folder: str) -> dic
         trained(config, stopwatch)
         return {"seconds": stopwatch.seconds}
     clock = Clock(row.skip, counts_updates=row.name in ("rlpd", "mopo_model"))
-    trained(recorded(config, row), clock)
+    (trained_own if who == "ours_own" else trained)(recorded(config, row), clock)
     return {"rate": clock.rate * (MODEL_ROWS if row.name == "mopo_model" else 1)}
 
 

@@ -18,18 +18,16 @@ from typing import Any
 
 from about import HERE, circumstances, computing
 from ours import config_of, trained
-from rl_training.models.native_net import NativeNet
 from rows import ROWS
 from timers import REST, Timed, Timers
 
-from rl_training import native
-from rl_training.algorithms import DDPG, RLPD, SAC, TD3, cql, deterministic, sac
+from rl_training.algorithms import CQL, DDPG, RLPD, SAC, TD3, cql, deterministic, sac
 from rl_training.data.mixed_source import MixedSource
 from rl_training.data.packed_rows import PackedRows
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.batched import BatchedEnvs
-from rl_training.models.deterministic import DeterministicActorCritic
-from rl_training.models.flat_mlp import FlatMLP
+from rl_training.kernels import library
+from rl_training.kernels.mlp import MLPLayout, _Tape
 from rl_training.models.optim import Adam
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.collector import Collector
@@ -46,16 +44,11 @@ LOSSES, OPTIMISER = "losses, targets, drawn actions", "Adam and averages"
 SHARED = [*(Timed(Session, name, RECORDS, whole=True) for name in ("_log", "save_checkpoint"))]
 OFF_POLICY = [
     *SHARED,
-    *(
-        Timed(native.library(), name, PASSES, whole=True)
-        for name in ("forward", "backward", "regress", "fit_values", "inputs_back", "choose", "foresee", "climb")
-    ),
-    *(Timed(FlatMLP, name, CALLS) for name in ("run", "infer", "backward", "learn", "regress", "input_gradient")),
-    Timed(NativeNet, "fit_values", CALLS),
-    *(Timed(DeterministicActorCritic, name, CALLS) for name in ("targets", "own_values", "climb")),
-    *(Timed(learner, "update", LOSSES) for learner in (SAC, TD3, DDPG)),
+    *(Timed(library.library(), name, PASSES, whole=True) for name in ("forward", "backward", "inputs_back")),
+    *(Timed(MLPLayout, name, CALLS) for name in ("__call__", "vjp")),
+    *(Timed(_Tape, name, CALLS) for name in ("parameters", "inputs")),
+    *(Timed(learner, "update", LOSSES) for learner in (SAC, CQL, TD3, DDPG)),
     Timed(RLPD, "update_round", LOSSES),
-    Timed(cql, "cql_loss_gradient", LOSSES),  # called back by `FlatMLP.learn`
     Timed(Adam, "step", OPTIMISER, whole=True),
     *(Timed(module, "polyak_update", OPTIMISER, whole=True) for module in (sac, cql, deterministic)),
     # with the policy's own pass, whose products over one row are not those of an update
@@ -65,7 +58,7 @@ OFF_POLICY = [
 ]
 EVOLUTION = [
     *SHARED,
-    Timed(native.library(), "act_as_many", POLICIES, whole=True),
+    Timed(library.library(), "act_as_many", POLICIES, whole=True),
     Timed(_Share, "_act", "acting around them"),
     *(Timed(BatchedEnvs, name, "environment", whole=True) for name in ("step", "step_some", "reset")),
     Timed(PopulationEvaluator, "_evaluate", "loop of episodes"),

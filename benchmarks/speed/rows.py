@@ -146,6 +146,28 @@ TRAINING = (
         sbx=True,
         threads=(1, 2),
     ),
+    Row(
+        name="sac_small",
+        title="SAC, Pendulum-v1, 64×64, batches of 100, one update per step",
+        contestants={"ours": "ours.py", "sb3": "peer_sb3.py", "sbx": "peer_sb3.py"},
+        measures=(Measure("rate", STEPS, goals=(Goal("sb3", 1.8), Goal("sbx", 1.0))),),
+        algo="sac",
+        skip=1_050,
+        total=6_050,
+        settings=OFF_POLICY | {"batch_size": 100, "hidden_sizes": [64, 64]},
+        note="Networks so small that most of a step is what lies between the products.",
+    ),
+    Row(
+        name="sac_own",
+        title="SAC, Pendulum-v1, with a network of the user's own made of our layers, 256×256",
+        contestants={"ours_own": "ours.py", "ours": "ours.py"},
+        measures=(Measure("rate", STEPS, goals=(Goal("ours", 0.85, who="ours_own"),)),),
+        algo="sac",
+        skip=1_050,
+        total=2_250,
+        settings=OFF_POLICY,
+        note="The own network is an `nn.Module` with two of our `FlatMLP`; autograd goes through it.",
+    ),
     *(
         off_policy(
             algo + suffix,

@@ -3,6 +3,7 @@ and in torch."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -242,6 +243,19 @@ def test_a_squashed_sample_of_what_is_not_a_number_is_none():
     assert gradient[3].isnan().any()
     assert gradient[5].isnan().any()
     assert gradient[[0, 1, 2, 4, 6]].isfinite().all()
+
+
+@pytest.mark.usefixtures("kernel")
+def test_graphs_through_ops_are_freed():
+    layout = MLPLayout((3, 8, 4))
+    flat = torch.zeros(layout.num_parameters, requires_grad=True)
+
+    def graph_of_a_sample() -> weakref.ref[Any]:
+        actions, _ = squash.squash(layout(flat, torch.randn(7, 3)), torch.randn(7, 2))
+        torch.autograd.grad(actions.sum(), [flat])
+        return weakref.ref(actions.grad_fn)
+
+    assert graph_of_a_sample()() is None
 
 
 # ---- Adam ----

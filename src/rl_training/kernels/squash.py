@@ -88,8 +88,9 @@ class _Squash(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        sample, ctx.pull = vjp(outputs, noise)
-        return sample
+        (actions, logprobs), ctx.pull = vjp(outputs, noise)
+        # the node must not hold its own outputs: neither would ever be freed
+        return actions.detach(), logprobs.detach()
 
     @staticmethod
     @once_differentiable
