@@ -4,6 +4,8 @@
 A learning test is worth what it catches, so each comes with mutations, one mistake each, that must make it fail.
 """
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from small_runs import small_config, train
@@ -79,8 +81,9 @@ def flipped(function, *args, **kwargs):
 
 
 def uphill(function, *args, **kwargs):
-    """A loss whose gradient in closed form has the wrong sign."""
-    return {name: -gradient for name, gradient in function(*args, **kwargs).items()}
+    """A loss whose gradients have the wrong sign."""
+    losses, d = function(*args, **kwargs)
+    return losses, SimpleNamespace(**{name: -gradient for name, gradient in vars(d).items()})
 
 
 def shuffled(function, returns, *rest):
@@ -109,8 +112,8 @@ MUTATIONS = {  # what breaks, where it stands, how it is broken, and who must no
     "ranks shuffled": (openai_es, "centered_ranks", shuffled, ("openai_es",)),
     "planned return flipped": (particles.ParticleReturns, "__call__", flipped, ("pets",)),
     "imagined rewards flipped": (mopo.MOPO, "imagine", ashamed, ("mopo",)),
-    "actor's gradient flipped": (deterministic.deterministic_actor_loss, "closed_form", uphill, ("td3", "ddpg")),
-    "both gradients of the actor flipped": (sac.soft_actor_loss, "closed_form", uphill, ("sac", "rlpd", "cql")),
+    "actor's gradient flipped": (deterministic.deterministic_actor_loss, "vjp", uphill, ("td3", "ddpg")),
+    "both gradients of the actor flipped": (sac.soft_actor_loss, "vjp", uphill, ("sac", "rlpd", "cql")),
 }
 MUTATIONS_IN_CORRIDOR = {
     "target network frozen": [(sac, "polyak_update"), (cql, "polyak_update"), (deterministic, "polyak_update"), left_alone],

@@ -18,7 +18,7 @@ from rl_training.kernels import library
 from rl_training.kernels.compiled import library_for
 from rl_training.kernels.library import MOST_LAYERS, Library
 from rl_training.kernels.mlp import MLPLayout, floats
-from rl_training.kernels.threads import num_threads
+from rl_training.kernels.threads import num_threads, scratch
 
 
 class ImaginedTransition(NamedTuple):
@@ -118,7 +118,7 @@ class Dynamics(Members):
         compiled.imagine_particles(
             ctypes.byref(self._as_c()), obs.data_ptr(), obs_apart, actions.data_ptr(), actions_apart,
             None if noise is None else noise.data_ptr(), count, rows, next_obs.data_ptr(), rewards.data_ptr(),
-            memory.data_ptr(), threads,
+            memory, threads,
         )  # fmt: skip
         return next_obs, rewards
 
@@ -132,7 +132,7 @@ class Dynamics(Members):
         memory = self._memory(compiled, count, threads, inputs=1)
         compiled.imagine_rows(
             ctypes.byref(self._as_c()), obs.data_ptr(), actions.data_ptr(), members.data_ptr(), noise.data_ptr(), count,
-            *(column.data_ptr() for column in found), memory.data_ptr(), threads,
+            *(column.data_ptr() for column in found), memory, threads,
         )  # fmt: skip
         return found
 
@@ -141,11 +141,11 @@ class Dynamics(Members):
         addresses = self.layout.address, self.flat.data_ptr(), self.obs_dim, self.action_dim, self.input_mean.data_ptr()
         return library.Dynamics(*addresses, upper, lower)
 
-    def _memory(self, compiled: Library, rows: int, threads: int, *, inputs: int) -> Tensor:
+    def _memory(self, compiled: Library, rows: int, threads: int, *, inputs: int) -> int:
         """Room for inputs, of all members or of so many, and outputs of so many rows, and for the pass between them."""
         sizes = self.layout.sizes
         held = rows * (inputs * sizes[0] + self.num_members * sizes[-1])
-        return floats(held + self.layout.memory(compiled, self.num_members, rows, threads)[1])
+        return scratch(held + self.layout.memory(compiled, self.num_members, rows, threads)[1])
 
 
 def disagreement(means: Tensor) -> Tensor:

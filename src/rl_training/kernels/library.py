@@ -68,7 +68,7 @@ class Population(ctypes.Structure):
 
 
 class Objective(ctypes.Structure):
-    """As `objective.h` has it: columns of a minibatch, coefficients, and where gradients and losses go."""
+    """As `losses.h` has it: columns of a minibatch, coefficients, and where gradients and losses go."""
 
     _fields_ = (
         *(
@@ -98,6 +98,8 @@ CALLS = {
     ),
     "imagine_rows": ([*[_POINTER] * 5, _COUNT, *[_POINTER] * 5, _COUNT], None),
     "act_as_many": ([_POINTER], None),
+    "critic_loss": ([_POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER], None),
+    "soft_actor_loss": ([*[_POINTER] * 3, *[_COUNT] * 3, *[_POINTER] * 3], None),
     "clipped_objective": ([_POINTER], None),
 }
 

@@ -7,14 +7,25 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from rl_training.kernels.compiled import library_for
 from rl_training.kernels.differentiable import loss
-from rl_training.kernels.library import Objective
+from rl_training.kernels.library import Library, Objective
 from rl_training.kernels.mlp import floats
+
+Both: TypeAlias = tuple[dict[str, Tensor], dict[str, Tensor | None]]
+"""Metrics, and gradients by the names of the inputs."""
+
+
+def _library_for_rows(values: Tensor, *columns: Tensor) -> Library | None:
+    """The library, if it reads values (critics, rows) and columns as they lie."""
+    fits = values.dim() == 2 and values.is_contiguous()
+    fits = fits and all(c.is_contiguous() and (c.dim() == 0 or c.shape == values.shape[1:]) for c in columns)
+    return library_for(values, *columns) if fits else None
 
 
 @loss("critic_loss", wrt=("q_values",))
@@ -23,9 +34,17 @@ def critic_loss(q_values: Tensor, targets: Tensor) -> dict[str, Tensor]:
     return {"critic_loss": (q_values - targets).square().mean(dim=-1).sum(), "target_q_mean": targets.mean()}
 
 
-@critic_loss.gradient
-def _(q_values: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    return {"q_values": (q_values - targets) * (2.0 / q_values.shape[-1])}
+@critic_loss.compiled
+def _(q_values: Tensor, targets: Tensor) -> Both | None:
+    compiled = _library_for_rows(q_values, targets)
+    if compiled is None or targets.dim() != 1:
+        return None
+    (critics, rows), d_q_values, losses = q_values.shape, torch.empty_like(q_values), floats(2)
+    compiled.critic_loss(
+        q_values.data_ptr(), targets.data_ptr(), critics, rows, d_q_values.data_ptr(), losses.data_ptr()
+    )  # fmt: skip
+    error, target_mean = losses.unbind()
+    return {"critic_loss": error, "target_q_mean": target_mean}, {"q_values": d_q_values}
 
 
 @loss("actor_loss", wrt=("q_values", "logprobs"))
@@ -38,15 +57,24 @@ def soft_actor_loss(
     return {"actor_loss": entropy_term - q.mean(), "entropy_term": entropy_term}
 
 
-@soft_actor_loss.gradient
-def _(q_values: Tensor, logprobs: Tensor, alpha: float | Tensor, *, pessimistic: bool = True) -> dict[str, Tensor]:
-    rows = q_values.shape[-1]
-    if pessimistic:  # critics that are equally low share a row
-        lowest = (q_values == q_values.amin(dim=0)).to(q_values.dtype)
-        d_q_values = lowest.div_(lowest.sum(dim=0).mul_(-rows))
-    else:
-        d_q_values = torch.full_like(q_values, -1.0 / q_values.numel())
-    return {"q_values": d_q_values, "logprobs": logprobs.new_ones(rows).mul_(alpha / rows)}
+@soft_actor_loss.compiled
+def _(q_values: Tensor, logprobs: Tensor, alpha: float | Tensor, *, pessimistic: bool = True) -> Both | None:
+    alpha = torch.as_tensor(alpha, dtype=q_values.dtype)
+    compiled = _library_for_rows(q_values, logprobs, alpha)
+    if compiled is None or alpha.numel() != 1:
+        return None
+    (critics, rows), d_q_values, d_logprobs, losses = (
+        q_values.shape,
+        torch.empty_like(q_values),
+        floats(logprobs.shape),
+        floats(2),
+    )
+    compiled.soft_actor_loss(
+        q_values.data_ptr(), logprobs.data_ptr(), alpha.data_ptr(), critics, rows, pessimistic, d_q_values.data_ptr(),
+        d_logprobs.data_ptr(), losses.data_ptr(),
+    )  # fmt: skip
+    total, entropy_term = losses.unbind()
+    return {"actor_loss": total, "entropy_term": entropy_term}, {"q_values": d_q_values, "logprobs": d_logprobs}
 
 
 @loss("actor_loss", wrt=("q_values",))
@@ -88,13 +116,13 @@ def clipped_objective(
 @clipped_objective.compiled
 def _(
     minibatch: Mapping[str, Tensor], *, clip_coef: float, ent_coef: float, vf_coef: float, clip_value: bool = False
-) -> tuple[dict[str, Tensor], dict[str, Tensor | None]] | None:
+) -> Both | None:
     names = ("logprobs", "new_logprobs", "advantages", "returns", "new_values", "entropy", *(("values",) if clip_value else ()))
-    columns = [minibatch[name] for name in names]
-    compiled, shape = library_for(*columns), columns[0].shape
-    if compiled is None or any(column.shape != shape for column in columns):
+    columns = [minibatch[name].contiguous() for name in names]  # kept, so that their memory is
+    shape = columns[0].shape
+    compiled = _library_for_rows(columns[0].unsqueeze(0), *columns)
+    if compiled is None:
         return None
-    columns = [column.contiguous() for column in columns]  # kept, so that their memory is
     d_logprobs, d_values, losses = floats(shape), floats(shape), floats(6)
     compiled.clipped_objective(
         ctypes.byref(

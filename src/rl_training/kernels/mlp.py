@@ -21,7 +21,7 @@ from rl_training.kernels.compiled import library_for
 from rl_training.kernels.differentiable import outside_autograd
 from rl_training.kernels.layout import ACTIVATIONS, Layer, Layout, select
 from rl_training.kernels.library import MOST_LAYERS, Library, Network
-from rl_training.kernels.threads import num_threads
+from rl_training.kernels.threads import num_threads, scratch
 
 floats = partial(torch.empty, dtype=torch.float32)  # memory as C reads it, whatever torch's default type is
 
@@ -92,21 +92,21 @@ class MLPLayout(Layout):
     ) -> tuple[Tensor, Tensor | None]:
         rows, threads, out = x.shape[-2], num_threads(), self.sizes[-1]
         count = (self.members or 1) if members is None else len(members)
-        tape_size, scratch = self.memory(passes, count, rows, threads)
-        tape, memory = floats(tape_size) if keeps else None, floats(scratch)
+        tape_size, scratch_size = self.memory(passes, count, rows, threads)
+        tape = floats(tape_size) if keeps else None
         outputs = floats(rows, out) if self.members is None else floats(count, rows, out)
         passes.forward(
             self.address, flat.data_ptr(), None if members is None else members.data_ptr(), count,
             x.data_ptr(), 0 if x.dim() == 2 else rows * x.shape[-1], rows, None if tape is None else tape.data_ptr(),
-            outputs.data_ptr(), memory.data_ptr(), threads,
+            outputs.data_ptr(), scratch(scratch_size), threads,
         )  # fmt: skip
         return outputs, tape
 
     def memory(self, passes: Library, members: int, rows: int, threads: int) -> tuple[int, int]:
         """Floats of a tape, and of the memory that a pass wants meanwhile."""
         if (sizes := self._memory.get((members, rows, threads))) is None:
-            scratch = passes.scratch_size(self.address, members, rows, threads)
-            sizes = self._memory[members, rows, threads] = (passes.tape_size(self.address, members, rows), scratch)
+            scratch_size = passes.scratch_size(self.address, members, rows, threads)
+            sizes = self._memory[members, rows, threads] = (passes.tape_size(self.address, members, rows), scratch_size)
         return sizes
 
     def _as_network(self) -> Network:
@@ -161,11 +161,11 @@ class _Tape:
             into = floats(layout.num_parameters)
         if members is not None:
             into.zero_()
-        memory = floats(layout.memory(self.passes, count, rows, threads)[1])
+        scratch_size = layout.memory(self.passes, count, rows, threads)[1]
         self.passes.backward(
             layout.address, self.flat.data_ptr(), None if members is None else members.data_ptr(), count,
             x.data_ptr(), 0 if x.dim() == 2 else rows * x.shape[-1], rows, self.tape.data_ptr(), d_outputs.data_ptr(),
-            None if d_features is None else d_features.data_ptr(), into.data_ptr(), memory.data_ptr(), threads,
+            None if d_features is None else d_features.data_ptr(), into.data_ptr(), scratch(scratch_size), threads,
         )  # fmt: skip
         return into
 
@@ -175,10 +175,10 @@ class _Tape:
         summed, width = self.x.dim() == 2, layout.sizes[0] - start
         d_outputs = _floats(d_outputs, count * rows * layout.sizes[-1])
         d_inputs = floats(rows, width) if summed else floats(count, rows, width)
-        memory = floats(layout.memory(self.passes, count, rows, threads)[1])
+        scratch_size = layout.memory(self.passes, count, rows, threads)[1]
         self.passes.inputs_back(
             layout.address, self.flat.data_ptr(), None if members is None else members.data_ptr(), count, rows,
-            self.tape.data_ptr(), d_outputs.data_ptr(), start, summed, d_inputs.data_ptr(), memory.data_ptr(), threads,
+            self.tape.data_ptr(), d_outputs.data_ptr(), start, summed, d_inputs.data_ptr(), scratch(scratch_size), threads,
         )  # fmt: skip
         return d_inputs
 

@@ -40,10 +40,10 @@ class Adam:
     def step(self, gradients: Sequence[Tensor | None]) -> None:
         """Descend along `gradients`, one per parameter. A parameter without one rests, and so does what is known of it."""
         settings = AdamSettings(self.learning_rate, *self.betas, self.eps, self.weight_decay)
-        each = zip(self.parameters, gradients, self.exp_avg, self.exp_avg_sq, self.steps, strict=True)
-        for parameter, gradient, *state in each:
+        states = map(AdamState, self.exp_avg, self.exp_avg_sq, self.steps)
+        for parameter, gradient, state in zip(self.parameters, gradients, states, strict=True):
             if gradient is not None:
-                adam_step(parameter, gradient, AdamState(*state), settings)
+                adam_step(parameter, gradient, state, settings)
 
     def state_dict(self) -> State:
         return {"exp_avg": self.exp_avg, "exp_avg_sq": self.exp_avg_sq, "steps": self.steps}

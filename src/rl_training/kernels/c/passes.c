@@ -16,7 +16,7 @@
 #include "rows.h"
 #include "squash.h"
 #include "adam.h"
-#include "objective.h"
+#include "losses.h"
 
 #define MOST_LAYERS 12
 #define BLOCK 64   /* rows that one thread takes through a network at a time */

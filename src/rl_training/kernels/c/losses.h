@@ -1,4 +1,41 @@
-/* PPO's clipped objective: what it comes to over n rows, and its gradients, in one pass. */
+/* Losses over n rows and their gradients, in one pass. A number that is none stays one, and spoils its own row's gradient alone. */
+
+/* Squared errors of each critic (critics, n), averaged over rows and summed over critics, and the mean of the targets. */
+EXPORT void critic_loss(const float *q, const float *targets, int64_t critics, int64_t n, float *d_q, float *losses) {
+    const vec zero = {0};
+    vec squares = zero, sum = zero;
+    OVER(i, n, vec target = some(targets + i, left); sum += target;
+         for (int64_t c = 0; c < critics; c++) {
+             vec error = some(q + c * n + i, left) - target;
+             squares += error * error;
+             put(d_q + c * n + i, error * (2.0f / n), left);
+         })
+    losses[0] = sum_of(squares) / n, losses[1] = sum_of(sum) / n;
+}
+
+/* Minus the value of sampled actions, by the lowest of the critics or by their mean, plus alpha times their log-probabilities. */
+EXPORT void soft_actor_loss(const float *q, const float *logprobs, const float *alpha, int64_t critics, int64_t n,
+                            int64_t pessimistic, float *d_q, float *d_logprobs, float *losses) {
+    const vec zero = {0};
+    vec values = zero, entropy = zero;
+    OVER(i, n, vec low = some(q + i, left), sum = zero, equal = zero;
+         entropy += *alpha * some(logprobs + i, left);
+         put(d_logprobs + i, zero + *alpha / n, left);
+         for (int64_t c = 0; c < critics; c++) {
+             vec value = some(q + c * n + i, left);
+             low = either((value < low) | (value != value), value, low), sum += value;
+         }
+         for (int64_t c = 0; c < critics; c++) equal += either(some(q + c * n + i, left) == low, zero + 1.0f, zero);
+         values += pessimistic ? low : sum / (float)critics;
+         vec share = pessimistic ? -1.0f / (equal * (float)n) : zero - 1.0f / (critics * n); /* equally low ones share a row */
+         for (int64_t c = 0; c < critics; c++) {
+             vec lowest = either(some(q + c * n + i, left) == low, zero + 1.0f, zero);
+             put(d_q + c * n + i, pessimistic ? lowest * share : share, left);
+         })
+    losses[1] = sum_of(entropy) / n, losses[0] = losses[1] - sum_of(values) / n;
+}
+
+/* PPO's clipped objective. */
 
 typedef struct {
     const float *logprobs, *new_logprobs, *advantages, *returns, *new_values, *entropy;
