@@ -56,7 +56,7 @@ class PackedRows(ABC):
 
     def gather(self, numbers: np.ndarray) -> Tensor:
         """The rows with these numbers, in one fresh matrix."""
-        return self._rows.index_select(0, torch.from_numpy(numbers))
+        return torch.from_numpy(self._view.take(numbers, axis=0))  # a microsecond less than torch takes
 
     def columns(self, rows: Tensor) -> Batch:
         """A matrix of rows, cut into named columns."""
