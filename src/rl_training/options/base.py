@@ -109,6 +109,10 @@ class CommonOptions(Options):
         value *= warmup_factor(step, self.warmup_steps)
         return {name: value} if schedule is None else {name: value, "learning_rate": value}
 
+    def contradictions_with_run(self, *, num_envs: int, execution_backend: str) -> Iterator[Problem]:  # noqa: ARG002 (subclasses look)
+        """Settings of the run that do not go with these, under the names of `TrainConfig`; subclasses add theirs."""
+        yield from ()
+
     def contradictions(self) -> Iterator[Problem]:
         yield from super().contradictions()
         schedule = self.learning_rate_schedule
