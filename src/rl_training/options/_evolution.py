@@ -41,6 +41,6 @@ class EvolutionOptions(CommonOptions):
             text = f"{self.algo} evaluates a population; the number of its environments is population_envs: {num_envs}"
             yield Problem(("num_envs",), f"{text} in algo_kwargs, and num_envs is left out")
 
-    def scheduled_values(self, step: int, total_steps: int) -> dict[str, float]:
+    def scheduled_values(self, step: int, total_steps: int, *, reached: int | None = None) -> dict[str, float]:
         """`step_size` is the learning rate here: the common schedule and warm-up move it."""
-        return self.scheduled_rate("step_size", step, total_steps)
+        return self.scheduled_rate("step_size", step, total_steps, reached=reached)

@@ -37,9 +37,9 @@ class CQLConfig(OfflineOptions, SACLearnerOptions):
     )
     backup_entropy: bool = option(False, "Whether targets value entropy; the authors' code leaves it out.")
 
-    def scheduled_values(self, step: int, total_steps: int) -> dict[str, float]:
+    def scheduled_values(self, step: int, total_steps: int, *, reached: int | None = None) -> dict[str, float]:
         """A weight that is learnt is left alone."""
-        values = super().scheduled_values(step, total_steps)
+        values = super().scheduled_values(step, total_steps, reached=reached)
         return values if self.cql_target_gap is None else {name: values[name] for name in values if name != "cql_alpha"}
 
     def contradictions(self) -> Iterator[Problem]:
