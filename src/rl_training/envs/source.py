@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import gymnasium as gym
 
-from rl_training.envs.layers import layers_of
+from rl_training.envs.layers import layers_of, time_limit_of
 from rl_training.envs.spaces import describe_env
 from rl_training.errors import ConfigError, EnvError, MissingExtraError, RLTrainingError
 from rl_training.types import EnvSpec
@@ -52,7 +52,7 @@ class EnvSource:
         self._made: list[weakref.ref[Env]] = []  # by the factory, to notice one that returns the same object twice
         self._said: set[str] = set()
         self._more: bool | None = None
-        self._layers: list[str] | None = None
+        self._looked_at: tuple[list[str], int | None] | None = None  # layers and time limit
 
     @property
     def env_id(self) -> str:
@@ -83,15 +83,22 @@ class EnvSource:
         """Shapes and bounds, from one environment that is made for it."""
         with self._one() as env:
             self._env_id = self._env_id or _name_of(env)
-            self._layers = layers_of(env)
+            self._looked_at = layers_of(env), time_limit_of(env)
             return describe_env(env, self._env_id)
 
     def layers(self) -> list[str]:
         """What its environments are made of (`layers_of`), by the one that was looked at for `spec`."""
-        if self._layers is None:
+        return self._look()[0]
+
+    def time_limit(self) -> int | None:
+        """The steps after which its episodes are cut, where that is to be seen (`time_limit_of`)."""
+        return self._look()[1]
+
+    def _look(self) -> tuple[list[str], int | None]:
+        if self._looked_at is None:
             with self._one() as env:
-                self._layers = layers_of(env)
-        return self._layers
+                self._looked_at = layers_of(env), time_limit_of(env)
+        return self._looked_at
 
     def made_otherwise(self, env_id: str, env_kwargs: Mapping[str, Any]) -> list[str] | None:
         """The layers, where `env_id` and `env_kwargs` alone would not make the same."""
