@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 ACTIVATIONS = {"relu": torch.relu, "silu": F.silu, "tanh": torch.tanh}  # in the order of their numbers in C
-LAYER_NORM_EPS = 1e-5
+LAYER_NORM_EPS = 1e-6  # as RLPD's authors have it, who brought layer norms to critics
 
 
 class Layer(NamedTuple):
