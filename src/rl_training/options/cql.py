@@ -29,6 +29,9 @@ class CQLConfig(OfflineOptions, SACLearnerOptions):
     schedulable: ClassVar[tuple[str, ...]] = ("learning_rate", "alpha", "cql_alpha")
 
     actor_learning_rate: float | None = option(1e-4, "The actor's own step size; none means learning_rate.", gt=0)
+    alpha_learning_rate: float | None = option(
+        None, "The step size of an automatic alpha; none means the actor's, as the authors have it.", gt=0
+    )
     cql_alpha: float = option(5.0, "Weight of the conservative penalty; with cql_target_gap, where that weight begins.", ge=0)
     cql_alpha_schedule: Schedule | None = option(None, "How a fixed cql_alpha changes; none means it does not.")
     num_cql_samples: int = option(10, "Actions drawn for the penalty from each of: uniform, policy, policy at next_obs.", ge=1)
