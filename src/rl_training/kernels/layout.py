@@ -59,6 +59,14 @@ class Layout:
         return layers
 
     @torch.no_grad()
+    def initialize_xavier(self, flat: Tensor) -> None:
+        """Weights drawn evenly from ±√(6 / (in + out)), biases 0; of layer norms nothing changes."""
+        for layer in self.layers(flat):
+            bound = math.sqrt(6.0 / sum(layer.weight.shape[-2:]))
+            layer.weight.uniform_(-bound, bound)
+            layer.bias.zero_()
+
+    @torch.no_grad()
     def initialize(self, flat: Tensor, *, gains: Sequence[float] | None = None) -> None:
         """Orthogonal weights with the given gain per layer and zero biases; without gains, torch's Linear default."""
         for i, layer in enumerate(self.layers(flat)):
