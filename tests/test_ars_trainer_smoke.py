@@ -1,7 +1,9 @@
 """train_ars from configuration to files on disk, and that it learns."""
 
+import numpy as np
 import pytest
-import toy_envs  # noqa: F401 (registers the toy environments)
+import toy_envs
+from gymnasium.spaces import Box
 from small_runs import small_config
 
 from rl_training.experiment.checkpoint import load_checkpoint
@@ -21,6 +23,36 @@ def test_a_run_leaves_its_record(tmp_path):
     saved = load_checkpoint(result.checkpoint_path)
     assert saved.algorithm_state["observation_normalizer"]["count"] == metrics["global_step"]
     assert saved.trainer_state["loop"]["mean_length"] > 1
+
+
+class Wider(toy_envs.Counting):
+    """Counting with two more columns, which never vary."""
+
+    def __init__(self):
+        super().__init__(continuous=True)
+        self.observation_space = Box(-np.inf, np.inf, (4,), dtype=np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        return self._widened(super().reset(seed=seed)[0]), {}
+
+    def step(self, action):
+        obs, *rest = super().step(action)
+        return (self._widened(obs), *rest)
+
+    def _widened(self, obs):
+        return np.append(obs, [0.7, 1234.5]).astype(np.float32)
+
+
+def test_columns_that_have_not_varied_in_training_are_nothing_to_the_policy(tmp_path):
+    config = small_config("ars", tmp_path, env_kwargs={}, total_timesteps=3_000, eval_episodes=0)
+    result = train_ars(config, env=Wider)
+    policy = load_policy(result.checkpoint_path)
+    shift, scale = policy.algorithm.observation_normalizer.shift_and_scale
+    assert shift[2:].tolist() == pytest.approx([0.7, 1234.5])
+    assert (scale[:2] > 0).all()
+    assert scale[2:].tolist() == [0.0, 0.0]
+    # where one of them is another number than ever in training, the action is what it would have been
+    assert policy.predict([20.0, 0.1, 0.7, 1234.5]) == policy.predict([20.0, 0.1, 0.71, 1234.5])
 
 
 def test_version_one_keeps_no_statistics(tmp_path):

@@ -75,6 +75,26 @@ def test_an_outlier_counts_where_ranks_would_not():
     assert float(model.flat_parameters()[1].abs()) < 0.05 * float(usual.flat_parameters()[1].abs())
 
 
+def shown(normalizer, *rows):
+    return normalizer(torch.tensor(rows)).tolist()
+
+
+def test_a_column_that_has_not_varied_yet_is_shown_as_nothing_also_when_it_begins_to():
+    normalizer = ObservationNormalizer(1, clip=float("inf"), hide_still=True)
+    normalizer.observe(torch.full((100, 1), 0.7))
+    assert shown(normalizer, [0.7], [0.71], [500.0]) == [[0.0], [0.0], [0.0]]
+    normalizer.observe(torch.tensor([[0.7], [0.9]] * 50))  # what was seen counts from the next generation on
+    mean, std = 0.75, (0.0025 + 0.01 / 2) ** 0.5  # a half at 0.7 (spread 0), a half around 0.8 (spread 0.1)
+    assert shown(normalizer, [0.9])[0] == pytest.approx([(0.9 - mean) / std], rel=1e-5)
+
+
+def test_a_deviation_above_the_authors_limit_counts_however_small_it_is():
+    normalizer = ObservationNormalizer(2, clip=float("inf"), hide_still=True)
+    moments = {"mean": torch.zeros(2).double(), "var": torch.tensor([0.9e-7, 1.1e-7]).double().square()}
+    normalizer.take_in(**moments, count=10)
+    assert shown(normalizer, [1e-7, 1e-7])[0] == pytest.approx([0.0, 1e-7 / 1.2e-7], rel=1e-5)
+
+
 def test_equal_returns_leave_the_policy_where_it_is():
     model = linear([0.3, 0.4])
     flat = hand_batch() | {"positive_returns": torch.ones(3).double(), "negative_returns": torch.ones(3).double()}

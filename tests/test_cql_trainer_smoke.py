@@ -1,7 +1,8 @@
 """train_cql from configuration to files on disk."""
 
 import pytest
-from offline_helpers import recorded
+import torch
+from offline_helpers import PENDULUM, recorded
 from small_runs import small_config
 
 from rl_training.data.dataset_files import write_npz
@@ -9,7 +10,7 @@ from rl_training.envs.pool import EnvPool
 from rl_training.errors import ConfigError
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.options.cql import CQLConfig
-from rl_training.runtime.cql_trainer import train_cql
+from rl_training.runtime.cql_trainer import build_cql, train_cql
 from rl_training.runtime.workflows import evaluate_checkpoint
 
 
@@ -34,6 +35,15 @@ def test_no_environment_is_stepped_but_to_evaluate(tmp_path, monkeypatch):
 def test_a_checkpoint_holds_the_stream_of_the_data_and_not_the_data(tmp_path):
     state = load_checkpoint(train_cql(small_config("cql", tmp_path)).checkpoint_path)
     assert sorted(state.buffer_state["dataset"]) == ["fingerprint", "num_rows", "rng"]
+
+
+@pytest.mark.parametrize(
+    ("options", "rate"), [({}, 1e-4), ({"actor_learning_rate": None}, 3e-4), ({"alpha_learning_rate": 2e-3}, 2e-3)]
+)
+def test_the_temperature_learns_as_fast_as_the_actor_unless_it_is_said_otherwise(options, rate):
+    learner = build_cql(CQLConfig(hidden_sizes=(4,), **options), PENDULUM, torch.device("cpu"))
+    assert learner.alpha_optimizer.learning_rate == rate
+    assert learner.critic_optimizer.learning_rate == 3e-4
 
 
 def test_the_weight_of_the_penalty_can_be_tuned_or_scheduled(tmp_path):

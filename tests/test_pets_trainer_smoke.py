@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from small_runs import StopAt, small_config, state_difference
-from toy_envs import Broken
+from toy_envs import Broken, Counting
 
 from rl_training.errors import ConfigError, EnvError, UnsupportedSpace
 from rl_training.experiment.checkpoint import load_checkpoint
@@ -172,3 +172,29 @@ def test_pets_swings_the_pendulum_up_in_a_handful_of_episodes(tmp_path):
     result = train_pets(config.replace(seed=2, output_dir=tmp_path, eval_episodes=0, total_timesteps=1_400))
     returns = load_checkpoint(result.checkpoint_path).trainer_state["progress"]["recent_returns"]
     assert np.mean(returns[4:7]) >= -250  # random behaviour earns about -1200
+
+
+def ends_late(obs, actions, next_obs):
+    return next_obs[..., 0] >= 7
+
+
+def ends_in_time(obs, actions, next_obs):
+    return next_obs[..., 0] >= 5
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (None, "pets: 2 of 10 transitions end an episode, but termination_fn is none"),
+        ("ends_late", "misses 2 of 2 ends, and takes 0 of the other 8 transitions"),
+        ("ends_in_time", None),
+    ],
+)
+def test_imagined_episodes_that_do_not_end_as_those_seen_are_spoken_of_once(function, words, tmp_path, caplog):
+    """Counting ends with its fifth step, and observes its number first."""
+    options = {"termination_fn": function and f"{__name__}:{function}", "initial_random_steps": 10**6}
+    config = small_config("pets", tmp_path, env_kwargs={}, total_timesteps=30, eval_episodes=0, algo_kwargs=options)
+    train_pets(config, env=lambda: Counting(continuous=True))
+    told = [record.getMessage() for record in caplog.records if "imagined episodes" in record.getMessage().lower()]
+    assert len(told) == (words is not None)
+    assert words is None or words in told[0]

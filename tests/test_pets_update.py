@@ -341,6 +341,18 @@ def test_nothing_is_earned_after_the_end():
     assert swapped(plans).item() == 2.0
 
 
+def test_who_has_ended_and_runs_away_in_the_model_leaves_its_plan_a_number():
+    class Explosive(Toy):
+        def predict_distribution(self, obs, actions):
+            means, logvars = super().predict_distribution(obs, actions)
+            return torch.cat([1e15 * (1 + obs), means[0, :, 2:]], dim=-1).expand(2, -1, -1), logvars
+
+    ends = lambda obs, actions, next_obs: torch.ones_like(obs[..., 0], dtype=torch.bool)  # noqa: E731
+    size = lambda obs, actions, next_obs: 1 + obs.square().sum(-1)  # noqa: E731
+    returns = ParticleReturns(Explosive(), torch.zeros(1, 2), num_particles=2, reward_fn=size, termination_fn=ends)
+    assert [returns(torch.full((1, 1, horizon, 1), 0.5)).item() for horizon in (1, 2, 4, 8)] == [1.0] * 4
+
+
 @pytest.mark.parametrize("ts1", [False, True])
 def test_who_has_ended_is_not_brought_back_by_leaving_the_end_behind(ts1):
     ends = lambda obs, actions, next_obs: (next_obs[..., 0] - 1.0).abs() < 0.2  # noqa: E731 (after the second step of 0.5)

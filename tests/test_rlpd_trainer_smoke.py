@@ -1,17 +1,19 @@
 """train_rlpd from configuration to files on disk: pretraining, mixed batches, exact resume in the middle of either."""
 
 import pytest
-from offline_helpers import recorded
+import torch
+from offline_helpers import PENDULUM, recorded
 from small_runs import StopAt, history, small_config, state_difference, train
 
 from rl_training.data.dataset_files import write_npz
 from rl_training.errors import UnsupportedSpace
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.experiment.yaml_loader import load_config_file
+from rl_training.options.rlpd import RLPDConfig
 from rl_training.resources import find_preset
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.policy import load_policy
-from rl_training.runtime.rlpd_trainer import RLPDLoop, train_rlpd
+from rl_training.runtime.rlpd_trainer import RLPDLoop, build_rlpd, train_rlpd
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint, resume_training
 
 
@@ -22,6 +24,20 @@ class StopAfterUpdates(Callback):
     def on_update_end(self, trainer, result):
         if trainer.progress.updates >= self.updates:
             trainer.request_stop("the test wants it")
+
+
+def test_networks_begin_as_the_authors_do():
+    """Weights evenly from ±√(6 / (in + out)), no biases."""
+    torch.manual_seed(0)
+    learner = build_rlpd(RLPDConfig(), PENDULUM, torch.device("cpu"))
+    # three observed values and one action in, a value out; the actor says a mean and a deviation
+    for network, sizes in ((learner.model.critics, (4, 256, 256, 1)), (learner.model.actor, (3, 256, 256, 2))):
+        for layer, n_in, n_out in zip(network.layers("net"), sizes[:-1], sizes[1:], strict=True):
+            bound = (6 / (n_in + n_out)) ** 0.5
+            assert 0.95 * bound < layer.weight.abs().max() <= bound
+            assert layer.weight.std() == pytest.approx(bound / 3**0.5, rel=0.1)
+            assert not layer.bias.any()
+    assert torch.equal(learner.target_parameters[0], learner.critic_parameters[0])
 
 
 def test_a_run_tells_what_it_learnt_from(tmp_path):

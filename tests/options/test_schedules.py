@@ -12,6 +12,7 @@ from rl_training.errors import ConfigError
 from rl_training.options import algorithm_names, load_options_class
 from rl_training.options.base import Schedule
 from rl_training.options.ppo import PPOConfig
+from rl_training.options.rlpd import RLPDConfig
 from rl_training.options.sac import SACConfig
 
 TYPES = ["constant", "linear", "cosine"]
@@ -95,6 +96,15 @@ def test_the_learning_rates_warm_up_composes_with_its_schedule():
     assert rates == pytest.approx([0.0, 0.45, 0.8, 0.0])
 
 
+def test_a_turn_learns_at_the_warm_ups_height_where_it_ends_and_at_the_schedules_where_it_began():
+    options = PPOConfig(learning_rate=1.0, learning_rate_schedule="linear", warmup_steps=40)
+    # turns of 20 steps: the first teaches something, and so does the last, at whose end the line is at 0
+    rates = [options.scheduled_values(step, 100, reached=step + 20)["learning_rate"] for step in (0, 20, 40, 80)]
+    assert rates == pytest.approx([0.5 * 1.0, 1.0 * 0.8, 0.6, 0.2])
+    warmed = Schedule(type="constant", start=0.4, warmup_steps=80)
+    assert [warmed.value(step, 100, 0.0, reached=step + 20) for step in (0, 20, 60)] == pytest.approx([0.1, 0.2, 0.4])
+
+
 @pytest.mark.parametrize("name", algorithm_names())
 def test_whatever_the_learning_rate_is_called_its_schedule_is_reported_under_its_own_name(name):
     schedule = {"type": "linear", "start": 0.1, "end": 0.0}
@@ -113,6 +123,13 @@ def test_without_a_schedule_a_rate_of_another_name_is_reported_under_that_alone(
 def test_two_warm_ups_of_one_learning_rate_contradict_each_other():
     with pytest.raises(ConfigError, match=r"warmup_steps, learning_rate_schedule\.warmup_steps"):
         PPOConfig(warmup_steps=5, learning_rate_schedule={"type": "linear", "warmup_steps": 5})
+
+
+@pytest.mark.parametrize("warm_up", [{"warmup_steps": 5}, {"learning_rate_schedule": {"type": "linear", "warmup_steps": 5}}])
+def test_pretraining_before_the_first_step_does_not_go_with_a_warm_up(warm_up):
+    with pytest.raises(ConfigError, match="pretraining comes before the first environment step"):
+        RLPDConfig(offline_pretrain_updates=10, **warm_up)
+    RLPDConfig(**warm_up)
 
 
 def test_an_automatic_alpha_has_no_scheduled_value_and_a_fixed_one_has():

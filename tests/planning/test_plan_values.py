@@ -50,6 +50,20 @@ def test_a_place_seen_a_hundred_times_counts_as_one_seen_once():
     assert weights[101:].tolist() == [0.25] * 4
 
 
+def test_who_has_ended_and_runs_away_in_the_model_is_worth_what_it_earned():
+    def explosive(obs, actions):
+        reached = obs + 1e20 * (obs > 0)  # from a positive place it is over, and squares of the next are infinite
+        return reached, -obs[..., 0].square(), reached[..., 0] > 1
+
+    values = PlanValues(1, 1, (8,), gamma=GAMMA, action_repeat=3)
+    generator = torch.Generator().manual_seed(0)
+    backups = values._backed_up(explosive, torch.tensor([[[0.5], [-2.0]]]), generator)
+    assert backups.states.tolist() == [[0.5], [-2.0]]
+    assert backups.rewards[0].tolist() == [-0.25] * CHOICES
+    assert backups.rewards[1].tolist() == [-4 * (1 + GAMMA + GAMMA**2)] * CHOICES
+    assert backups.discounts[:, 0].tolist() == [0.0, GAMMA**3]
+
+
 def test_values_are_those_of_the_best_way_to_act():
     """From 0.4 the way to the middle costs .4 + .3γ + .2γ² + .1γ³, and staying there nothing."""
     obs = torch.rand(200, 1) * 2 - 1

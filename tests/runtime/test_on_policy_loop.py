@@ -130,6 +130,34 @@ def test_epochs_end_after_the_first_step_that_diverges_by_more_than_half_as_much
     assert result.num_gradient_steps == 3
 
 
+def test_what_is_told_of_a_turn_is_the_mean_over_its_steps():
+    # two passes of three minibatches; the last step, of which other numbers were told once, counts as one of six
+    learner = Plain(divergences=[0.5, 0.0, 1.0, 0.0, 0.0, 3.0])
+    result = loop_of(learner, update_epochs=2, minibatch_size=2).learn(global_step=0, max_updates=None)
+    assert result.metrics["approx_kl"].item() == 0.75
+    cut_short = loop_of(Plain(divergences=[0.5, 0.0, 1.0]), update_epochs=2, minibatch_size=2)
+    assert cut_short.learn(global_step=0, max_updates=2).metrics["approx_kl"].item() == 0.25
+
+
+def test_what_is_told_of_an_auxiliary_phase_is_the_mean_over_its_steps():
+    # one step of the policy phase, then two of the auxiliary phase, whose name for it is the same here
+    learner = Plain(divergences=[9.0, 1.0, 2.0])
+    settings = {"aux_frequency": 1, "aux_epochs": 2, "update_epochs": 1, "minibatch_size": 6}
+    result = loop_of(learner, loop=PPGLoop, options=PPGConfig, **settings).learn(global_step=0, max_updates=None)
+    assert result.metrics["approx_kl"].item() == 1.5
+
+
+def test_passes_over_the_values_alone_do_not_end_by_the_divergence_of_a_policy_that_rests():
+    class Quiet(Plain):
+        def update(self, batch, *, global_step=0):
+            result = super().update(batch)
+            return result if "advantages" in batch else UpdateResult({"value_loss": torch.tensor(1.0)})
+
+    settings = {"update_epochs": 1, "value_epochs": 3, "minibatch_size": 6, "target_kl": 0.01}
+    loop = loop_of(Quiet(divergences=[0.014]), loop=PPGLoop, options=PPGConfig, **settings)
+    assert loop.learn(global_step=0, max_updates=None).num_gradient_steps == 3
+
+
 @pytest.mark.parametrize(("most", "sizes"), [(None, [4, 2, 4, 2, 4, 2]), (5, [4, 2, 4, 2, 4])])
 def test_every_pass_goes_over_the_whole_rollout_until_there_were_updates_enough(most, sizes):
     learner = Plain()

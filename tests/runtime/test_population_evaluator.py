@@ -240,6 +240,18 @@ def test_sums_in_blocks_are_those_of_one_step_after_the_other(shape, kept, monke
     assert seen.pop(np.ones(shape[0], dtype=bool)).tobytes() == expected.tobytes()
 
 
+@pytest.mark.parametrize("kept", [1, 7, 1000])
+def test_a_raw_column_that_never_varies_has_no_variance(kept, monkeypatch):
+    monkeypatch.setattr(observation_sums, "KEPT_BYTES", kept * 4 * 3)
+    seen = observation_sums.ObservationSums(3, raw=True)
+    seen.append(1)
+    values = np.array([[0.7, 8.907, -1234.5]], dtype=np.float32)
+    for _ in range(1000):
+        seen.next_step()[:] = values
+    total, squares = seen.pop(np.ones(1, dtype=bool))[:, 0] / 1000
+    assert (np.abs(squares - total * total) < (1e-6 * total) ** 2).all()
+
+
 def test_a_perturbation_is_drawn_once_and_is_the_same_when_drawn_again():
     one, other = (Generation(7, number, np.zeros(5, dtype=np.float32), 0.1) for number in (0, 1))
     first = one.perturbation(2)

@@ -104,9 +104,9 @@ class PPG(PPO):
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (PPG needs no clock)
         """One step of the policy phase. A batch without `advantages` trains the value function alone, one without
         `returns` the policy alone: separate epochs, for which the model must be an `MLPPPGModel`."""
-        self.policy_updates += 1
         if "advantages" not in batch:
             return UpdateResult(self._update_value(plain(batch, self.dtype)))
+        self.policy_updates += 1
         policy_alone = "returns" not in batch
         if policy_alone:
             batch = batch | {"returns": self.value(batch["obs"])}  # no error, no gradient

@@ -23,10 +23,11 @@ METADATA = "metadata"  # the array that holds what else is known, as JSON
 UNFINISHED = "unfinished_rows"  # in it: as RecordedData.unfinished
 
 
-def read_npz(path: str | Path) -> RecordedData:
-    """The transitions in a file, or DatasetError that says what is wrong with it."""
+def read_npz(path: str | Path, *, time_limit: int | None = None) -> RecordedData:
+    """The transitions in a file, or DatasetError that says what is wrong with it; `time_limit` as `RecordedData.from_arrays`
+    takes it."""
     arrays = read_arrays(Path(path))
-    data = RecordedData.from_arrays(arrays, str(path))
+    data = RecordedData.from_arrays(arrays, str(path), time_limit=time_limit)
     unfinished, last = _metadata_of(arrays).get(UNFINISHED), data.episodes()[-1]
     # anybody may have written it: taken only where it says what the rows can mean
     return replace(data, unfinished=unfinished) if unfinished == last.stop - last.start else data

@@ -98,6 +98,8 @@ def _warnings(data: RecordedData, report: DatasetReport, spec: EnvSpec | None) -
     broken = int(((data.obs[1:] != data.next_obs[:-1]).any(axis=1) & inner).sum())
     if broken:
         yield f"{broken:,} rows do not go on where the row before led to: episodes are not in order, their returns mean little"
+    if missing := int(data.stand_ins.sum()):
+        yield f"{missing:,} of {report.terminations:,} terminations do not show what they led to: no model is fitted to them"
     if spec is not None:
         yield from _action_warnings(data, spec)
 

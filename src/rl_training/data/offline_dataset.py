@@ -12,8 +12,9 @@ from torch import Tensor
 
 from rl_training.data.mixed_source import checked_shares, interleave
 from rl_training.data.packed_rows import PackedRows
+from rl_training.data.successors import stand_ins
 from rl_training.errors import CheckpointError, DatasetError
-from rl_training.types import State
+from rl_training.types import Batch, State
 
 
 class OfflineDataset(PackedRows):
@@ -48,6 +49,16 @@ class OfflineDataset(PackedRows):
             return super().draw(batch_size)
         owners = interleave(self.shares, batch_size)
         return self.gather(self._starts[owners] + self.rng.integers(self._lengths[owners]))
+
+    @cached_property
+    def with_successors(self) -> Batch:
+        """The rows whose `next_obs` is what the action led to, as columns: what a model can be fitted to. All of them where
+        nothing ever moves."""
+        obs, next_obs, dones = (column.numpy() for column in (self.transitions[name] for name in ("obs", "next_obs", "dones")))
+        left_out = stand_ins(obs, next_obs, dones)
+        if not left_out.any() or left_out.all():
+            return self.transitions
+        return self.columns(self.gather(np.flatnonzero(~left_out)))
 
     @cached_property
     def fingerprint(self) -> str:

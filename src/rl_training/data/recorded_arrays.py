@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import NoReturn
 
 import numpy as np
 
 from rl_training.errors import DatasetError, nearest
+
+log = logging.getLogger(__name__)
 
 # the package's own short names, Gymnasium's and Minari's, D4RL's
 NAMES = {
@@ -34,6 +37,11 @@ class Arrays:
 
     def has(self, role: str) -> bool:
         return role in self.names
+
+    @property
+    def tells_cuts(self) -> bool:
+        """Whether it is recorded where episodes were cut, in any of the ways there are."""
+        return any(map(self.has, ("truncations", "cuts", "episode_id")))
 
     def matrix(self, role: str) -> np.ndarray:
         """(rows, numbers) of finite float32."""
@@ -62,6 +70,12 @@ class Arrays:
         """Terminations and truncations (rows,) bool. A change of episode that neither explains is a truncation."""
         terminations = self._flags("terminations")
         truncations = self._flags("truncations") if self.has("truncations") else np.zeros(self.rows, dtype=bool)
+        if self.names["terminations"] == "dones" and truncations.any() and not (truncations & ~terminations).any():
+            log.warning(
+                "%s: each of the %s rows that %s marks is in dones as well, which seem to be ends of any kind; as it stands, "
+                "values are nothing after a time limit. Write terminations apart: dones & ~%s",
+                *(self.origin, f"{truncations.sum():,}", self.names["truncations"], self.names["truncations"]),
+            )
         if self.has("cuts"):
             truncations |= self._flags("cuts") & ~terminations
         if self.has("episode_id"):

@@ -10,6 +10,7 @@ from typing import NoReturn
 import numpy as np
 
 from rl_training.data.recorded_arrays import Arrays
+from rl_training.data.successors import limits_reached, stand_ins
 from rl_training.errors import DatasetError
 from rl_training.types import EnvSpec
 
@@ -45,8 +46,12 @@ class RecordedData:
         return cuts
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray], origin: str) -> RecordedData:
-        """From named arrays, or DatasetError with the array, the row and the column at fault."""
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], origin: str, *, time_limit: int | None = None) -> RecordedData:
+        """From named arrays, or DatasetError with the array, the row and the column at fault.
+
+        `time_limit` is the environment's own: where neither next observations nor cuts are recorded, episodes are taken to
+        be cut there.
+        """
         given = Arrays(arrays, origin)
         obs, actions, rewards = given.matrix("obs"), given.actions(), given.vector("rewards")
         terminations, truncations = given.ends()
@@ -55,6 +60,8 @@ class RecordedData:
             if next_obs.shape != obs.shape:
                 given.refuse("next_obs", f"has shape {next_obs.shape}, the observations have {obs.shape}")
             return cls(origin, obs, actions, rewards, next_obs, terminations, truncations)
+        if not given.tells_cuts:
+            truncations = _assumed_cuts(terminations, time_limit, origin)
         return cls(origin, obs, actions, rewards, np.roll(obs, -1, axis=0), terminations, truncations)._with_successors()
 
     def _with_successors(self) -> RecordedData:
@@ -67,12 +74,17 @@ class RecordedData:
             log.info(
                 "%s: no next observations recorded; %d rows at the end of episodes have no successor", self.origin, dropped
             )
-        # nothing follows a termination; its own observation is as good as any
+        # nothing follows a termination; its own observation is as good as any, and `stand_ins` knows it by that
         next_obs = np.where(self.terminations[:, None], self.obs, self.next_obs)
         # the row before one that was left out is now the last of its episode
         truncations = self.truncations | np.append(~kept[1:], True) & ~self.terminations
         whole = RecordedData(self.origin, self.obs, self.actions, self.rewards, next_obs, self.terminations, truncations)
         return whole.select(kept)
+
+    @property
+    def stand_ins(self) -> np.ndarray:
+        """True where `next_obs` is not what the action led to (see `successors.stand_ins`)."""
+        return stand_ins(self.obs, self.next_obs, self.terminations)
 
     def select(self, rows: np.ndarray | slice) -> RecordedData:
         """Some of the rows."""
@@ -133,3 +145,17 @@ class RecordedData:
 
     def _refuse(self, problem: str) -> NoReturn:
         raise DatasetError(f"{self.origin}: {problem}; was it recorded in another environment?")
+
+
+def _assumed_cuts(terminations: np.ndarray, time_limit: int | None, origin: str) -> np.ndarray:
+    """Where episodes were cut in a recording that says nothing of it; what is assumed is said."""
+    reached = np.zeros_like(terminations) if time_limit is None else limits_reached(terminations, time_limit)
+    assumed = "every row that is no termination is taken to have led to the next row's observation"
+    if time_limit is not None:
+        assumed = f"episodes are taken to be cut by the environment's own limit of {time_limit} steps, as {reached.sum():,} are"
+    log.warning(
+        "%s: neither next observations nor truncations are recorded; %s. Where that is wrong the data has jumps in it: record "
+        "truncations, episode_id or next_observations",
+        *(origin, assumed),
+    )
+    return reached

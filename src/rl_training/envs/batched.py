@@ -144,11 +144,16 @@ def available() -> dict[str, type[BatchedEnvs]]:
 def batched_class(env: gym.Env[Any, Any]) -> type[BatchedEnvs] | None:
     """What stands for `env`, if nothing around it changes its numbers."""
     *wrappers, core = _layers(env)
-    if any(type(layer) not in HARMLESS for layer in wrappers):
+    if any(type(layer) not in HARMLESS for layer in wrappers) or any(map(_patched, (*wrappers, core))):
         return None
     # a picture may be asked for at every step, and noise is drawn from the generator within an episode
     special = getattr(core, "render_mode", None) is not None or getattr(core, "torque_noise_max", 0.0) > 0.0
     return None if special else available().get(f"{type(core).__module__}.{type(core).__qualname__}")
+
+
+def _patched(layer: gym.Env[Any, Any]) -> bool:
+    """Whether a method was replaced on this very object: constants are read from it, what it does is not."""
+    return any(callable(value) and callable(getattr(type(layer), name, None)) for name, value in vars(layer).items())
 
 
 def find_batched(source: EnvSource, spec: EnvSpec, *, num_envs: int) -> BatchedEnvs | None:

@@ -41,6 +41,16 @@ def layers_of(env: gym.Env[Any, Any]) -> list[str]:
     return [*names, f"{spec.id}({', '.join(special)})" if special else str(spec.id)]
 
 
+def time_limit_of(env: gym.Env[Any, Any]) -> int | None:
+    """The steps after which an episode is cut; None where there is no such limit, or none to be seen from outside."""
+    limits = []
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, gym.wrappers.TimeLimit):
+            limits.append(int(env._max_episode_steps))
+        env = env.env
+    return min(limits, default=None)
+
+
 def _registered(env: gym.Env[Any, Any]) -> Any:
     spec = env.unwrapped.spec
     return None if spec is None else gym.registry.get(spec.id)

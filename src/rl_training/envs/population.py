@@ -33,7 +33,7 @@ class PopulationEnvs:
         wanted = num_envs or num_episodes
         found = find_batched(source, spec, num_envs=wanted) if batched and backend == "local_sync" else None
         if backend != "batched":
-            wanted = (num_envs or min(num_episodes, MOST)) if source.can_make_more else 1
+            wanted = num_envs or (min(num_episodes, MOST) if source.can_make_more else 1)
         self.envs: VectorEnvs = found or make_envs(
             source, spec, num_envs=wanted, backend=backend, timeout=timeout, num_workers=num_workers
         )

@@ -7,7 +7,7 @@ import re
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 
 import gymnasium as gym
 
-from rl_training.envs.layers import layers_of
+from rl_training.envs.layers import layers_of, time_limit_of
+from rl_training.envs.likeness import Difference, differences, told
 from rl_training.envs.spaces import describe_env
 from rl_training.errors import ConfigError, EnvError, MissingExtraError, RLTrainingError
 from rl_training.types import EnvSpec
@@ -33,8 +34,8 @@ VERSION = re.compile(r"-v(\d+)$")
 class EnvSource:
     """Knows where environments come from, and gives as many as are asked for.
 
-    An environment object is the user's: it is lent, never closed, and given out once at a time;
-    more of its kind are made from its `spec` where that says all about it.
+    An environment object is the user's: it is lent, never closed, and given out once at a time; more of its kind are made from
+    its `spec` where that says all about it, also of what was set on it (`likeness.differences`).
     """
 
     def __init__(
@@ -52,7 +53,8 @@ class EnvSource:
         self._made: list[weakref.ref[Env]] = []  # by the factory, to notice one that returns the same object twice
         self._said: set[str] = set()
         self._more: bool | None = None
-        self._layers: list[str] | None = None
+        self._looked_at: tuple[list[str], int | None] | None = None  # layers and time limit
+        self._settings: list[Difference] | None = None  # that its spec knows nothing of
 
     @property
     def env_id(self) -> str:
@@ -77,21 +79,36 @@ class EnvSource:
                 self._more = True
             except EnvError:
                 self._more = False
+                if self._settings:
+                    unknown = f"{self.env_id}: its spec does not know {told(self._settings)}"
+                    log.info("%s; evaluations are played in the object itself, one episode after another", unknown)
         return self._more
 
     def spec(self) -> EnvSpec:
         """Shapes and bounds, from one environment that is made for it."""
         with self._one() as env:
             self._env_id = self._env_id or _name_of(env)
-            self._layers = layers_of(env)
+            self._looked_at = layers_of(env), time_limit_of(env)
             return describe_env(env, self._env_id)
 
     def layers(self) -> list[str]:
-        """What its environments are made of (`layers_of`), by the one that was looked at for `spec`."""
-        if self._layers is None:
+        """What its environments are made of (`layers_of`), and what was set on them that their spec does not know."""
+        *wrappers, core = self._look()[0]
+        if not self.named:
+            with self._one() as env, suppress(EnvError):  # of what has no spec nothing can be told apart
+                found = self._set_on(env)
+                core += f" with {', '.join(f'{path}={given}' for path, given, _ in found)}" if found else ""
+        return [*wrappers, core]
+
+    def time_limit(self) -> int | None:
+        """The steps after which its episodes are cut, where that is to be seen (`time_limit_of`)."""
+        return self._look()[1]
+
+    def _look(self) -> tuple[list[str], int | None]:
+        if self._looked_at is None:
             with self._one() as env:
-                self._layers = layers_of(env)
-        return self._layers
+                self._looked_at = layers_of(env), time_limit_of(env)
+        return self._looked_at
 
     def made_otherwise(self, env_id: str, env_kwargs: Mapping[str, Any]) -> list[str] | None:
         """The layers, where `env_id` and `env_kwargs` alone would not make the same."""
@@ -163,6 +180,22 @@ class EnvSource:
 
     def _rebuild(self, original: Env) -> Env:
         """Another environment like the user's object, if its `spec` says all about it."""
+        if found := self._set_on(original):
+            unknown = f"its spec does not know what was set on it: {told(found)}"
+            raise EnvError(f"a second {_name_of(original)} is needed, but one object was given and {unknown}; {FACTORY_ADVICE}")
+        return self._copy(original)
+
+    def _set_on(self, env: Env) -> list[Difference]:
+        """What was set on `env` and would be lost in a copy; EnvError where there can be no copy."""
+        if self._settings is None:
+            copy = self._copy(env)
+            with self._warnings_logged():
+                self._settings = differences(env, copy)
+            close_env(copy)
+        return self._settings
+
+    def _copy(self, original: Env) -> Env:
+        """What the `spec` of `original` makes, if it has the same layers."""
         needed = f"a second {_name_of(original)} is needed, but one object was given and"
         with self._warnings_logged():
             spec = original.spec

@@ -98,7 +98,7 @@ class TrainConfig(Options):
 
     def contradictions(self) -> Iterator[Problem]:
         """Only what runs in another process can be ended from outside, only Ray has an address, and only evaluations can end a
-        run early."""
+        run early; the algorithm has a word as well."""
         yield from super().contradictions()
         for key in ("ray_address", "ray_workers"):
             if getattr(self, key) is not None and self.execution_backend != "ray":
@@ -106,6 +106,7 @@ class TrainConfig(Options):
         if self.env_timeout is not None and self.execution_backend not in ("local_async", "ray"):
             text = f"a time-out needs execution_backend 'local_async' or 'ray'; it is {self.execution_backend!r}"
             yield Problem(("env_timeout", "execution_backend"), text)
+        yield from self.options.contradictions_with_run(num_envs=self.num_envs, execution_backend=self.execution_backend)
         if self.eval_episodes == 0 and self.options.early_stopping is not None:
             text = (
                 "early_stopping looks at evaluations, and 0 means there are none; give eval_episodes, or early_stopping: null"

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 ACTIVATIONS = {"relu": torch.relu, "silu": F.silu, "tanh": torch.tanh}  # in the order of their numbers in C
-LAYER_NORM_EPS = 1e-5
+LAYER_NORM_EPS = 1e-6  # as RLPD's authors have it, who brought layer norms to critics
 
 
 class Layer(NamedTuple):
@@ -57,6 +57,14 @@ class Layout:
             gain, shift = parts[2:] if len(parts) == 4 else (None, None)
             layers.append(Layer(parts[0], parts[1], gain, shift))
         return layers
+
+    @torch.no_grad()
+    def initialize_xavier(self, flat: Tensor) -> None:
+        """Weights drawn evenly from ±√(6 / (in + out)), biases 0; of layer norms nothing changes."""
+        for layer in self.layers(flat):
+            bound = math.sqrt(6.0 / sum(layer.weight.shape[-2:]))
+            layer.weight.uniform_(-bound, bound)
+            layer.bias.zero_()
 
     @torch.no_grad()
     def initialize(self, flat: Tensor, *, gains: Sequence[float] | None = None) -> None:

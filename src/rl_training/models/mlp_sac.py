@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ class SACSample(NamedTuple):
 
 
 class MLPSACModel(nn.Module):
-    """The actor and all critics; the critics are one batched network."""
+    """The actor and all critics; the critics are one batched network. `initial` weights are torch's own, or Xavier's (RLPD)."""
 
     def __init__(
         self,
@@ -34,6 +34,7 @@ class MLPSACModel(nn.Module):
         num_critics: int = 2,
         layer_norm: bool = False,
         activation: str = "relu",
+        initial: Literal["torch", "xavier"] = "torch",
     ) -> None:
         super().__init__()
         self.obs_dim, self.action_dim, self.num_critics = obs_dim, action_dim, num_critics
@@ -41,6 +42,9 @@ class MLPSACModel(nn.Module):
         self.critics = Critics(
             obs_dim, action_dim, hidden_sizes, num_critics=num_critics, activation=activation, layer_norm=layer_norm
         )
+        if initial == "xavier":
+            for network in (self.actor, self.critics):
+                network.layout.initialize_xavier(network.flat.data)
 
     @differentiable.method
     def sample_actions(self, obs: Tensor, *, deterministic: bool = False) -> SACSample:

@@ -45,17 +45,31 @@ class RunningMoments:
         self.mean, self.var, self.count = state["mean"].clone(), state["var"].clone(), state["count"]
 
 
-class ObservationNormalizer:
-    """Shifts and scales observations to mean 0 and variance 1, clipped. Frozen unless `observe` is called."""
+STILL = 1e-7  # a standard deviation below it is none: that of ARS's authors
+STILL_SHARE = 1e-6  # of the mean: to float32's eyes
 
-    def __init__(self, obs_dim: int, *, clip: float = 10.0, eps: float = 1e-8, var_floor: float = 0.0) -> None:
+
+class ObservationNormalizer:
+    """Shifts and scales observations to mean 0 and variance 1, clipped. Frozen unless `observe` is called.
+
+    With `hide_still` columns that have not varied yet are shown as 0, also when they begin to, until that was observed.
+    """
+
+    def __init__(
+        self, obs_dim: int, *, clip: float = 10.0, eps: float = 1e-8, var_floor: float = 0.0, hide_still: bool = False
+    ) -> None:
         self.moments = RunningMoments(obs_dim)
-        self.clip, self.eps, self.var_floor = clip, eps, var_floor
+        self.clip, self.eps, self.var_floor, self.hide_still = clip, eps, var_floor, hide_still
         self._refresh()
 
     def _refresh(self) -> None:
-        self._shift = self.moments.mean.to(torch.float32)
-        self._scale = (self.moments.var.clamp_min(self.var_floor) + self.eps).rsqrt().to(torch.float32)
+        mean, var = self.moments.mean, self.moments.var
+        scale = (var.clamp_min(self.var_floor) + self.eps).rsqrt()
+        if self.hide_still:  # and then eps is added to the deviation, as the authors do
+            std = var.sqrt()
+            still = std < torch.clamp(STILL_SHARE * mean.abs(), min=STILL)
+            scale = torch.where(still, 0.0, 1.0 / (std + self.eps))
+        self._shift, self._scale = mean.to(torch.float32), scale.to(torch.float32)
 
     @property
     def shift_and_scale(self) -> tuple[Tensor, Tensor] | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from rl_training.options._search import Real, SearchSpace, one_of
-from rl_training.options.base import CommonOptions, option
+from rl_training.options.base import CommonOptions, Problem, option
 
 
 class EvolutionOptions(CommonOptions):
@@ -24,8 +25,8 @@ class EvolutionOptions(CommonOptions):
         True, "Scale observations by their running mean and standard deviation, which move once per generation."
     )
     episode_cap: float | None = option(
-        None, "Cut training episodes at this multiple of the last generation's mean length; none means never.", gt=0
-    )
+        None, "Cut training episodes at this multiple of the last generation's mean length; none means never.", gt=1
+    )  # at 1 or less lengths could only shrink from one generation to the next
     batched_envs: bool = option(True, "Use the batched environments where there are some; the numbers are the same.")
     population_envs: int | None = option(
         None,
@@ -34,6 +35,12 @@ class EvolutionOptions(CommonOptions):
     )
     eval_interval: int = option(50_000, "Environment steps between two evaluations.", ge=1)
 
-    def scheduled_values(self, step: int, total_steps: int) -> dict[str, float]:
+    def contradictions_with_run(self, *, num_envs: int, execution_backend: str) -> Iterator[Problem]:  # noqa: ARG002
+        """A population has environments of its own, whose number is an option."""
+        if num_envs > 1:
+            text = f"{self.algo} evaluates a population; the number of its environments is population_envs: {num_envs}"
+            yield Problem(("num_envs",), f"{text} in algo_kwargs, and num_envs is left out")
+
+    def scheduled_values(self, step: int, total_steps: int, *, reached: int | None = None) -> dict[str, float]:
         """`step_size` is the learning rate here: the common schedule and warm-up move it."""
-        return self.scheduled_rate("step_size", step, total_steps)
+        return self.scheduled_rate("step_size", step, total_steps, reached=reached)

@@ -90,24 +90,32 @@ class CommonOptions(Options):
         hint = foreign_hint(key, cls.model_fields) or did_you_mean(key, cls.model_fields)
         return f"{cls.algo or cls.__name__} has no option {key!r}{hint}"
 
-    def scheduled_values(self, step: int, total_steps: int) -> dict[str, float]:
-        """Every schedulable option that is a number, at its value for this step (the option's own without a schedule)."""
+    def scheduled_values(self, step: int, total_steps: int, *, reached: int | None = None) -> dict[str, float]:
+        """Every schedulable option that is a number, at its value for this step (the option's own without a schedule).
+
+        A turn that has come from `step` to `reached` learns at the warm-up's height there: at the height where it began the
+        first turn, a whole rollout or generation, would teach nothing.
+        """
         values: dict[str, float] = {}
         for name in self.schedulable:
             base, schedule = getattr(self, name), getattr(self, f"{name}_schedule")
             if isinstance(base, float):
-                values[name] = base if schedule is None else schedule.value(step, total_steps, base)
+                values[name] = base if schedule is None else schedule.value(step, total_steps, base, reached=reached)
         if "learning_rate" in values:
-            values["learning_rate"] *= warmup_factor(step, self.warmup_steps)
+            values["learning_rate"] *= warmup_factor(step if reached is None else reached, self.warmup_steps)
         return values
 
-    def scheduled_rate(self, name: str, step: int, total_steps: int) -> dict[str, float]:
+    def scheduled_rate(self, name: str, step: int, total_steps: int, *, reached: int | None) -> dict[str, float]:
         """An option that is the learning rate by another name, where the common schedule and warm-up have it at this step;
         with a schedule under the name that this goes by as well."""
         base, schedule = getattr(self, name), self.learning_rate_schedule
-        value = base if schedule is None else schedule.value(step, total_steps, base)
-        value *= warmup_factor(step, self.warmup_steps)
+        value = base if schedule is None else schedule.value(step, total_steps, base, reached=reached)
+        value *= warmup_factor(step if reached is None else reached, self.warmup_steps)
         return {name: value} if schedule is None else {name: value, "learning_rate": value}
+
+    def contradictions_with_run(self, *, num_envs: int, execution_backend: str) -> Iterator[Problem]:  # noqa: ARG002 (subclasses look)
+        """Settings of the run that do not go with these, under the names of `TrainConfig`; subclasses add theirs."""
+        yield from ()
 
     def contradictions(self) -> Iterator[Problem]:
         yield from super().contradictions()

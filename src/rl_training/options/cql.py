@@ -29,6 +29,9 @@ class CQLConfig(OfflineOptions, SACLearnerOptions):
     schedulable: ClassVar[tuple[str, ...]] = ("learning_rate", "alpha", "cql_alpha")
 
     actor_learning_rate: float | None = option(1e-4, "The actor's own step size; none means learning_rate.", gt=0)
+    alpha_learning_rate: float | None = option(
+        None, "The step size of an automatic alpha; none means the actor's, as the authors have it.", gt=0
+    )
     cql_alpha: float = option(5.0, "Weight of the conservative penalty; with cql_target_gap, where that weight begins.", ge=0)
     cql_alpha_schedule: Schedule | None = option(None, "How a fixed cql_alpha changes; none means it does not.")
     num_cql_samples: int = option(10, "Actions drawn for the penalty from each of: uniform, policy, policy at next_obs.", ge=1)
@@ -37,9 +40,9 @@ class CQLConfig(OfflineOptions, SACLearnerOptions):
     )
     backup_entropy: bool = option(False, "Whether targets value entropy; the authors' code leaves it out.")
 
-    def scheduled_values(self, step: int, total_steps: int) -> dict[str, float]:
+    def scheduled_values(self, step: int, total_steps: int, *, reached: int | None = None) -> dict[str, float]:
         """A weight that is learnt is left alone."""
-        values = super().scheduled_values(step, total_steps)
+        values = super().scheduled_values(step, total_steps, reached=reached)
         return values if self.cql_target_gap is None else {name: values[name] for name in values if name != "cql_alpha"}
 
     def contradictions(self) -> Iterator[Problem]:

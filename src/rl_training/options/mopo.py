@@ -89,6 +89,8 @@ class MOPOConfig(OfflineOptions, DynamicsOptions, SACPolicyOptions):
     def dataset_rows_per_batch(self) -> int:
         return max(1, round(self.batch_size * (1 - self.synthetic_batch_ratio)))
 
-    def scheduled_values(self, step: int, total_steps: int) -> dict[str, float]:
+    def scheduled_values(self, step: int, total_steps: int, *, reached: int | None = None) -> dict[str, float]:
         """The common schedule and warm-up move the policy's learning rate: the model is fitted before step 1."""
-        return super().scheduled_values(step, total_steps) | self.scheduled_rate("policy_learning_rate", step, total_steps)
+        return super().scheduled_values(step, total_steps, reached=reached) | self.scheduled_rate(
+            "policy_learning_rate", step, total_steps, reached=reached
+        )

@@ -84,9 +84,9 @@ class PETSConfig(DynamicsOptions, CommonOptions):
     )
     eval_interval: int = option(1_000, "Environment steps between two evaluations.", ge=1)
 
-    def scheduled_values(self, step: int, total_steps: int) -> dict[str, float]:
+    def scheduled_values(self, step: int, total_steps: int, *, reached: int | None = None) -> dict[str, float]:
         """The common schedule and warm-up move the model's learning rate; that of values stays as it is."""
-        return self.scheduled_rate("model_learning_rate", step, total_steps)
+        return self.scheduled_rate("model_learning_rate", step, total_steps, reached=reached)
 
     def contradictions(self) -> Iterator[Problem]:
         yield from super().contradictions()

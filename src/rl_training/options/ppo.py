@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from rl_training.options._search import Real, SearchSpace, Whole, one_of
-from rl_training.options.base import HiddenSizes, OnPolicyOptions, Schedule, option
+from rl_training.options.base import HiddenSizes, OnPolicyOptions, Problem, Schedule, option
+
+ONE_ROW = "one advantage less its mean is 0, so that the policy would not move"
 
 
 class PPOConfig(OnPolicyOptions):
@@ -36,7 +39,7 @@ class PPOConfig(OnPolicyOptions):
     clip_coef: float = option(0.2, "How far the probability ratio may leave 1 before its gradient is cut.", gt=0)
     ent_coef: float = option(0.0, "Weight of the entropy bonus.", ge=0)
     vf_coef: float = option(0.5, "Weight of the value loss.", ge=0)
-    max_grad_norm: float = option(0.5, "Norm to which the gradient is clipped.", gt=0)
+    max_grad_norm: float | None = option(0.5, "Norm to which the gradient is clipped; none means it is not.", gt=0)
     hidden_sizes: HiddenSizes = option((64, 64), "Width of each hidden layer; an empty list is a linear policy.")
     activation: Literal["tanh", "relu"] = option("tanh", "Nonlinearity of the hidden layers.")
     log_std_init: float = option(0.0, "Logarithm of the first standard deviation of continuous actions.")
@@ -53,3 +56,22 @@ class PPOConfig(OnPolicyOptions):
     ent_coef_schedule: Schedule | None = option(None, "How ent_coef changes; none means it does not.")
     clip_coef_schedule: Schedule | None = option(None, "How clip_coef changes; none means it does not.")
     vf_coef_schedule: Schedule | None = option(None, "How vf_coef changes; none means it does not.")
+
+    def contradictions(self) -> Iterator[Problem]:
+        """Normalised over itself alone, a single advantage is 0."""
+        yield from super().contradictions()
+        if self.minibatch_size == 1 and self.normalize_advantages == "minibatch":
+            keys = ("minibatch_size", "normalize_advantages")
+            yield Problem(keys, f"{ONE_ROW}; give a larger minibatch_size, or normalize_advantages: batch (or none)")
+
+    def contradictions_with_run(self, *, num_envs: int, execution_backend: str) -> Iterator[Problem]:
+        """The same for a rollout of one row, and for what minibatches leave over of a longer one."""
+        yield from super().contradictions_with_run(num_envs=num_envs, execution_backend=execution_backend)
+        rows, size = num_envs * self.num_steps, self.minibatch_size
+        keys = ("num_envs", "algo_kwargs.num_steps")
+        if rows == 1 and self.normalize_advantages != "none":
+            yield Problem(keys, f"a rollout of one row: {ONE_ROW}; give more num_steps, or normalize_advantages: none")
+        elif rows % size == 1 < size < rows and self.normalize_advantages == "minibatch":
+            text = f"minibatches of {size} leave one of the {rows} rows (num_envs · num_steps) over: {ONE_ROW}"
+            advice = "give another minibatch_size, or normalize_advantages: batch (or none)"
+            yield Problem((*keys, "algo_kwargs.minibatch_size"), f"{text} there; {advice}")

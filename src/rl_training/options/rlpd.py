@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from rl_training.options._datasets import DatasetOptions
 from rl_training.options._search import SearchSpace, one_of
-from rl_training.options.base import option
+from rl_training.options.base import Problem, option
 from rl_training.options.sac import SACConfig
 
 
@@ -41,6 +42,16 @@ class RLPDConfig(DatasetOptions, SACConfig):
     target_entropy: float | Literal["auto"] = option(
         "auto", "Entropy an automatic alpha aims at; auto means minus half the number of action dimensions."
     )
+
+    def contradictions(self) -> Iterator[Problem]:
+        """Before the first environment step the rate of a warm-up is 0."""
+        yield from super().contradictions()
+        schedule = self.learning_rate_schedule
+        if self.offline_pretrain_updates and (self.warmup_steps or (schedule is not None and schedule.warmup_steps)):
+            keys = ("offline_pretrain_updates", "warmup_steps" if self.warmup_steps else "learning_rate_schedule.warmup_steps")
+            yield Problem(
+                keys, "pretraining comes before the first environment step, where the warm-up has a learning rate of 0"
+            )
 
     def dataset_rows_per_batch(self) -> int:
         return max(1, round(self.batch_size * self.offline_batch_ratio))

@@ -25,13 +25,16 @@ class Schedule(Options):
     warmup_steps: int = option(0, "Environment steps over which the value first rises linearly from 0.", ge=0)
     until: float = option(1.0, "Fraction of training at which `end` is reached; the value stays there afterwards.", gt=0, le=1)
 
-    def value(self, step: int, total_steps: int, base: float) -> float:
-        """The coefficient at `step` of `total_steps`; `base` is the option's own value."""
+    def value(self, step: int, total_steps: int, base: float, *, reached: int | None = None) -> float:
+        """The coefficient at `step` of `total_steps`; `base` is the option's own value. The warm-up is where it is at
+        `reached`, the end of the turn that begins at `step`, where that is known."""
         start = base if self.start is None else self.start
         progress = min(1.0, max(0.0, step / (self.until * total_steps))) if total_steps > 0 else 1.0
         share = {"constant": 1.0, "linear": 1.0 - progress, "cosine": 0.5 * (1.0 + math.cos(math.pi * progress))}[self.type]
         # a weighted mean rather than start + (end - start) * progress: it is exact at both ends
-        return (share * start + (1.0 - share) * (self.end or 0.0)) * warmup_factor(step, self.warmup_steps)
+        return (share * start + (1.0 - share) * (self.end or 0.0)) * warmup_factor(
+            step if reached is None else reached, self.warmup_steps
+        )
 
     def contradictions(self) -> Iterator[Problem]:
         """A constant has no other end."""

@@ -148,9 +148,14 @@ class PlanValues:
         """What each action earns when it is held, where it leads, and γ^k, or zero after an end."""
         total, discount = torch.zeros_like(obs[..., 0]), torch.ones_like(obs[..., 0])
         for _ in range(self.action_repeat):
-            obs, rewards, ended = imagine(obs, actions)
-            total += discount * rewards
-            discount = discount * self.gamma if ended is None else discount * self.gamma * ~ended
+            reached, rewards, ended = imagine(obs, actions)
+            if ended is None:
+                obs, total, discount = reached, total + discount * rewards, discount * self.gamma
+                continue
+            # who has ended stays there: in the model it may run away, and nothing times infinity is not a number
+            going = discount > 0
+            obs, total = torch.where(going.unsqueeze(-1), reached, obs), total + torch.where(going, discount * rewards, 0.0)
+            discount = discount * self.gamma * ~ended
         return total, obs, discount
 
     def _seen(self, obs: Tensor) -> Tensor:

@@ -19,13 +19,16 @@ from rl_training.types import EnvSpec, TrainResult
 
 
 def build_cql(options: CQLConfig, env: EnvSpec, device: torch.device) -> CQL:
+    settings = sac_settings(options)
+    # the authors' temperature learns as fast as their policy; without any rate of its own that is learning_rate
+    settings["alpha_learning_rate"] = options.alpha_learning_rate or options.actor_learning_rate
     return CQL(
         sac_model(options, env, device),
         cql_alpha=options.cql_alpha,
         num_cql_samples=options.num_cql_samples,
         cql_target_gap=options.cql_target_gap,
         backup_entropy=options.backup_entropy,
-        **sac_settings(options),
+        **settings,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -74,19 +74,18 @@ class OnPolicyLoop(CollectingLoop):
 
     def learn(self, *, global_step: int, max_updates: int | None) -> UpdateResult:
         batch, metrics = self.prepare(to_batch(self.columns, self.collector.device))
-        updates = 0
+        told: list[Metrics] = []
         for minibatch in self._passes(batch):
-            if max_updates is not None and updates >= max_updates:
+            if max_updates is not None and len(told) >= max_updates:
                 break
-            metrics |= self.algorithm.update(minibatch, global_step=global_step).metrics
-            updates += 1
-            if self._moved_too_far(metrics):
+            told.append(self.algorithm.update(minibatch, global_step=global_step).metrics)
+            if self._moved_too_far(told[-1]):
                 break
-        metrics |= self.after_updates(batch, global_step=global_step)
+        metrics |= means(told) | self.after_updates(batch, global_step=global_step)
         # only now: acting and learning of this turn saw the same statistics
         self.algorithm.observe(batch["raw_obs"])
         self.columns = {}
-        return UpdateResult(metrics, updates)
+        return UpdateResult(metrics, len(told))
 
     def prepare(self, data: Batch) -> tuple[Batch, Metrics]:
         """Columns (time, environments, ...) to rows with log-probabilities, advantages and returns."""
@@ -127,7 +126,8 @@ class OnPolicyLoop(CollectingLoop):
 
     def _moved_too_far(self, metrics: Metrics) -> bool:
         target_kl: float | None = getattr(self.options, "target_kl", None)
-        return target_kl is not None and float(metrics["approx_kl"]) > 1.5 * target_kl
+        # a step of PPG's value function alone has no divergence, and moves no policy
+        return target_kl is not None and "approx_kl" in metrics and float(metrics["approx_kl"]) > 1.5 * target_kl
 
 
 class OffPolicyLoop(CollectingLoop):
@@ -185,6 +185,13 @@ class OffPolicyLoop(CollectingLoop):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.turns = state["turns"]
+
+
+def means(told: Sequence[Metrics]) -> Metrics:
+    """Each metric's mean over the gradient steps that have it."""
+    names = dict.fromkeys(name for metrics in told for name in metrics)
+    columns = {name: torch.stack([metrics[name] for metrics in told if name in metrics]) for name in names}
+    return {name: column.mean(dtype=torch.float32) for name, column in columns.items()}
 
 
 def on_device(batch: Batch, device: torch.device) -> Batch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ from rl_training.experiment.registry import AlgorithmSpec
 from rl_training.options.mopo import MOPOConfig
 from rl_training.planning.dynamics_fit import DynamicsFit, FitSettings
 from rl_training.planning.known_functions import require_functions, termination_function
+from rl_training.runtime.known_ends import warn_of_endless_episodes, warn_of_other_ends
 from rl_training.runtime.loops import on_device
 from rl_training.runtime.offline_loop import OfflineLoop
 from rl_training.runtime.opening import SessionOptions, open_session
@@ -28,6 +30,8 @@ from rl_training.runtime.rng import Stream
 from rl_training.runtime.sac_trainer import sac_model, sac_policy_settings
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint
 from rl_training.types import Batch, Collected, EnvSpec, State, TrainResult, UpdateResult
+
+log = logging.getLogger(__name__)
 
 FIT_TURN = 50  # gradient steps of the model in a turn: after each the run can be stopped and saved
 
@@ -100,7 +104,7 @@ class MOPOLoop(OfflineLoop):
         # turns end at multiples, even after one that `max_updates` cut short
         turn = FIT_TURN - self.model_updates_done % FIT_TURN
         limit = turn if max_updates is None else min(turn, max_updates)
-        result = self.fit.advance(on_device(self.dataset.transitions, self.device), max_updates=limit)
+        result = self.fit.advance(on_device(self.dataset.with_successors, self.device), max_updates=limit)
         self.model_updates_done += result.num_gradient_steps
         return result
 
@@ -148,6 +152,25 @@ def data_range(transitions: Batch) -> tuple[Tensor, Tensor]:
     return low.amin(0), high.amax(0)
 
 
+def warn_of_ends(dataset: OfflineDataset, algorithm: MOPO, options: MOPOConfig, device: torch.device) -> None:
+    """Say what imagined episodes will not know of how recorded ones ended."""
+    shown, dones = dataset.with_successors, dataset.transitions["dones"]
+    if left_out := len(dataset) - len(shown["dones"]):
+        log.warning(
+            "mopo: what followed was not recorded for %s of %s transitions that end an episode (their next observation is "
+            "their own, or the next episode's first); the model is not fitted to them%s",
+            *(f"{left_out:,}", f"{int(dones.sum()):,}"),
+            ". None shows an end, and clip_rollouts keeps imagined episodes within what is shown: they will hardly end"
+            if options.clip_rollouts and not shown["dones"].any()
+            else "",
+        )
+    if algorithm.termination_fn is None or options.termination_fn is None:
+        warn_of_endless_episodes(dones, algo="mopo")
+    else:
+        shown = on_device(shown, device)
+        warn_of_other_ends(shown, algorithm.termination_fn, name=options.termination_fn, algo="mopo")
+
+
 def build_mopo(options: MOPOConfig, env: EnvSpec, device: torch.device) -> MOPO:
     dynamics = dynamics_model(options, env, num_elites=options.predicting_members())
     return MOPO(
@@ -173,6 +196,7 @@ def train_mopo(config: TrainConfig, **session_options: Unpack[SessionOptions]) -
         algorithm = build_mopo(options, session.spec, session.device)
         synthetic = session.replay_buffer(options.synthetic_capacity())
         loop = MOPOLoop(session.prior_data(), synthetic, algorithm, options, seed=config.seed, device=session.device)
+        warn_of_ends(session.prior_data(), algorithm, options, session.device)
         return session.train(algorithm, loop)
 
 

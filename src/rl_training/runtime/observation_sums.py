@@ -8,9 +8,14 @@ KEPT_BYTES = 1 << 16  # of observations that are kept before they are added up, 
 
 
 class ObservationSums:
-    """A row for each episode under way; the sums are those of one addition after the other, to the last bit."""
+    """A row for each episode under way; the sums are those of one addition after the other, to the last bit.
 
-    def __init__(self, obs_dim: int) -> None:
+    Squares are rounded as observations are, unless these are `raw`: of one far from 0 such a square says less than its
+    distance from the mean does, and one that never varies would seem to.
+    """
+
+    def __init__(self, obs_dim: int, *, raw: bool = False) -> None:
+        self.raw = raw
         self.sums = np.zeros((2, 0, obs_dim))
         self.steps, self.kept = np.zeros((0, 0, obs_dim), dtype=np.float32), 0
 
@@ -43,7 +48,8 @@ class ObservationSums:
         if not self.kept:
             return
         seen = self.steps[: self.kept]
-        for power, addends in enumerate((seen, seen * seen)):
+        squares = np.square(seen, dtype=np.float64) if self.raw else seen * seen
+        for power, addends in enumerate((seen, squares)):
             sums = np.concatenate([self.sums[power, None], addends], dtype=np.float64)
             # reduce adds whole steps, one after the other, but single numbers in an order of its own; accumulate, which takes
             # twenty times as long, adds in order whatever the shape: a row's sum must not depend on the others

@@ -39,13 +39,13 @@ def load_offline_data(
     return OfflineDataset(columns, seed=(seed, Stream.DATASET_SAMPLING), parts=shares)
 
 
-def read_data(part: DatasetPart) -> RecordedData:
-    """The recorded data of an npz or Minari dataset, as it is."""
+def read_data(part: DatasetPart, *, time_limit: int | None = None) -> RecordedData:
+    """The recorded data of an npz or Minari dataset, as it is; `time_limit` is that of its environment."""
     if part.source == "minari":
         assert part.id is not None
         return read_minari(part.id)
     assert part.path is not None
-    return read_npz(data_path(part.path))
+    return read_npz(data_path(part.path), time_limit=time_limit)
 
 
 def data_path(path: str) -> Path:
@@ -78,7 +78,7 @@ def _columns(part: DatasetPart, source: EnvSource, spec: EnvSpec, *, seed: int) 
     if part.source == "random":
         data = random_data(source, spec, size=part.size or RANDOM_SIZE, seed=seed if part.seed is None else part.seed)
     else:
-        data = read_data(part)
+        data = read_data(part, time_limit=source.time_limit())
     if part.size is not None:
         data = data.select(slice(part.size))
     return data.columns(spec, clip_actions=part.clip_actions, reward_scale=part.reward_scale, reward_shift=part.reward_shift)

@@ -24,11 +24,12 @@ from rl_training.planning.dynamics_fit import DynamicsFit, FitSettings
 from rl_training.planning.known_functions import TransitionFn, require_functions, reward_function, termination_function
 from rl_training.planning.plan_values import PlanValues
 from rl_training.runtime.collector import Collector
+from rl_training.runtime.known_ends import warn_of_endless_episodes, warn_of_other_ends
 from rl_training.runtime.loops import CollectingLoop, on_device
 from rl_training.runtime.opening import SessionOptions, open_session
 from rl_training.runtime.rng import Stream
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint
-from rl_training.types import Collected, EnvSpec, State, TrainResult, UpdateResult
+from rl_training.types import Batch, Collected, EnvSpec, State, TrainResult, UpdateResult
 
 
 class PlanningExplorer:
@@ -99,7 +100,7 @@ class PETSLoop(CollectingLoop):
         self.fit = DynamicsFit(algorithm.dynamics, settings, loss_name=LOSS)
         self.rng = np.random.default_rng((seed, Stream.MODEL_FITS))
         self.turns = self.episodes = self.fitted_steps = self.new_steps = 0
-        self.due = False
+        self.due = self._said = False
 
     def collect(self) -> Collected:
         if self.fit.running:
@@ -123,12 +124,24 @@ class PETSLoop(CollectingLoop):
         if not self.fit.running:
             return UpdateResult({}, 0)
         transitions = on_device(self.buffer.transitions, self.collector.device)
+        self._look_at_ends(transitions)
         result = self.fit.advance(transitions, max_updates=max_updates)
         if self.algorithm.values is None or self.fit.running:
             return result
         updates, seed = self.options.value_updates_per_step * self.new_steps, int(self.rng.integers(2**62))
         metrics = self.algorithm.fit_values(transitions, updates=updates, seed=seed)
         return UpdateResult({**result.metrics, **metrics}, result.num_gradient_steps)
+
+    def _look_at_ends(self, transitions: Batch) -> None:
+        """Warn once of imagined episodes that do not end as those so far did."""
+        ends, name = self.algorithm.termination_fn, self.options.termination_fn
+        if self._said:
+            return
+        if ends is None or name is None:
+            self._said = warn_of_endless_episodes(transitions["dones"], algo="pets")
+        else:
+            rows = {column: values.unsqueeze(0) for column, values in transitions.items()}
+            self._said = warn_of_other_ends(rows, ends, name=name, algo="pets")
 
     def mark(self) -> None:
         super().mark()

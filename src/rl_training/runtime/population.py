@@ -69,7 +69,7 @@ class _Share:
         self.noise = _ActionNoise(generation, directions, spec)
         self.rows = self.slots = self.births = np.zeros(0, dtype=np.int64)
         self.obs, self.totals = np.zeros((0, spec.obs_dim), dtype=np.float32), np.zeros(0)
-        self.seen = ObservationSums(spec.obs_dim)
+        self.seen = ObservationSums(spec.obs_dim, raw=generation.filter is None)
         self.begun = self.clock = 0
         if (how := generation.filter) is not None:  # matrices: with one row for all an operation takes three times as long
             self.tiles = [np.tile(row, (min(count, envs.num_envs), 1)) for row in (how.shift, how.scale)]

@@ -16,7 +16,7 @@ from rl_training.experiment.registry import AlgorithmSpec
 from rl_training.models.mlp_ppg import MLPPPGModel
 from rl_training.options.ppg import PPGConfig
 from rl_training.runtime.collector import Collector
-from rl_training.runtime.loops import OnPolicyLoop
+from rl_training.runtime.loops import OnPolicyLoop, means
 from rl_training.runtime.opening import SessionOptions, open_session
 from rl_training.runtime.ppo_trainer import ppo_arguments
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint
@@ -52,11 +52,11 @@ class PPGLoop(OnPolicyLoop):
         rollouts = [self._taught(rollout) for rollout in self.memory]
         batch = {name: torch.cat([rollout[name] for rollout in rollouts]) for name in rollouts[0]}
         self.memory.clear()
-        metrics: Metrics = {}
+        told: list[Metrics] = []
         for _ in range(self.options.aux_epochs):
             for minibatch in minibatches(batch, self.options.aux_minibatch_size):
-                metrics = self.algorithm.auxiliary_update(minibatch, global_step=global_step).metrics
-        return metrics
+                told.append(self.algorithm.auxiliary_update(minibatch, global_step=global_step).metrics)  # noqa: PERF401
+        return means(told)
 
     def _taught(self, rollout: Batch) -> Batch:
         """A kept rollout with what the policy says of it before the phase: the teacher is asked once, not copied."""

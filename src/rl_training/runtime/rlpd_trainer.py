@@ -81,7 +81,7 @@ class RLPDLoop(OffPolicyLoop):
 
 def build_rlpd(options: RLPDConfig, env: EnvSpec, device: torch.device) -> RLPD:
     return RLPD(
-        sac_model(options, env, device),
+        sac_model(options, env, device, initial="xavier"),
         pessimistic_actor=options.pessimistic_actor,
         backup_entropy=options.backup_entropy,
         **sac_settings(options),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict, cast
+from typing import Literal, TypedDict, cast
 
 import torch
 from typing_extensions import Unpack
@@ -42,7 +42,9 @@ def build_sac(options: SACConfig, env: EnvSpec, device: torch.device) -> SAC:
     return SAC(sac_model(options, env, device), **sac_settings(options))
 
 
-def sac_model(options: SACPolicyOptions, env: EnvSpec, device: torch.device) -> MLPSACModel:
+def sac_model(
+    options: SACPolicyOptions, env: EnvSpec, device: torch.device, *, initial: Literal["torch", "xavier"] = "torch"
+) -> MLPSACModel:
     """The networks of SAC and its kin."""
     return MLPSACModel(
         env.obs_dim,
@@ -51,6 +53,7 @@ def sac_model(options: SACPolicyOptions, env: EnvSpec, device: torch.device) -> 
         num_critics=options.num_critics,
         layer_norm=options.layer_norm,
         activation=options.activation,
+        initial=initial,
     ).to(device)
 
 

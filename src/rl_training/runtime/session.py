@@ -28,6 +28,7 @@ from rl_training.runtime.numerics import NumericsGuard, copied_checkpoint, not_f
 from rl_training.runtime.progress import Pace, Progress, plain_metrics
 from rl_training.runtime.retries import collect_turn
 from rl_training.runtime.rng import Stream, TorchRng
+from rl_training.runtime.scheduling import Scheduling
 from rl_training.runtime.signals import Abandoned, StopSignals, interruption
 from rl_training.types import Collected, EnvSpec, State, TrainResult, UpdateResult
 
@@ -63,7 +64,6 @@ class Session:
         self._eval_due = False  # one that a signal cut short is made up for on resume: early stopping counts on it
         self._initial: CheckpointState | None = None  # until the first checkpoint is written
         self.signals, self._pace = StopSignals(), Pace(self.progress)
-        self._scheduled: dict[str, float] = {}  # what the learner was last told
 
     @property
     def global_step(self) -> int:
@@ -92,7 +92,8 @@ class Session:
 
     def train(self, algorithm: Algorithm, loop: Loop) -> TrainResult:
         """Turn after turn until the budget is spent, something asks to stop, or a signal comes."""
-        self.algorithm, self.loop, self._scheduled, self._over = algorithm, loop, {}, False
+        self.algorithm, self.loop, self._over = algorithm, loop, False
+        self._scheduling = Scheduling(self.options, algorithm, total_steps=self.config.total_timesteps)
         self.guard = NumericsGuard(algorithm, skips=self.config.on_nan == "skip", max_skips=self.config.max_skips)
         begins = self.resume_from is None
         with must_fit():
@@ -129,15 +130,12 @@ class Session:
 
     def _turn(self) -> None:
         before, updates_before = self.global_step, self.progress.updates
-        scheduled = self.options.scheduled_values(before, self.config.total_timesteps)
-        if scheduled != self._scheduled:
-            for name, value in scheduled.items():
-                self.algorithm.schedule(name, value)
-            self._scheduled = scheduled
+        self._scheduling.tell(before, reached=before)  # exploration noise is wanted now
         collected = self._collect()
         self.progress.take(collected)
         for callback in self.callbacks:
             callback.on_collect_end(self, collected)
+        scheduled = self._scheduling.tell(before, reached=self.global_step)
         self._after_learning(self._learn(), scheduled)
         if self.config.eval_episodes and self._passed(self.options.eval_interval, before):
             self._evaluate()

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
+from rl_training.envs.processes import flushes_denormals
 from rl_training.kernels.library import library
 from rl_training.kernels.threads import use_threads
 from rl_training.runtime.heap import keep_freed_memory
@@ -32,6 +33,7 @@ def torch_settings(num_threads: int) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(num_threads if library() is None else 1)
     keep_freed_memory()
+    flushed = flushes_denormals()
     # Adam's moments decay into denormals, which this kind of processor handles tens of times slower
     torch.set_flush_denormal(True)
     try:
@@ -39,4 +41,4 @@ def torch_settings(num_threads: int) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before)
-        torch.set_flush_denormal(False)
+        torch.set_flush_denormal(flushed)

@@ -68,9 +68,15 @@ def _read(args: argparse.Namespace) -> tuple[RecordedData, str | None, tuple[flo
         data, env_id, scores = read_minari(name), args.env or environment_id(name), reference_scores(name)
     else:
         path = data_path(args.data)
-        data = read_npz(path)
+        data = read_npz(path, time_limit=None if args.env is None else _time_limit(args.env))
         env_id, scores = args.env or read_metadata(path).get("env_id"), None
     return data, env_id, scores or SCORES.get(env_id or "")
+
+
+def _time_limit(env_id: str) -> int | None:
+    from rl_training.envs.source import EnvSource
+
+    return EnvSource(env_id).time_limit()
 
 
 def _tell(report: DatasetReport, origin: str, env_id: str | None, scores: tuple[float, float] | None) -> None:

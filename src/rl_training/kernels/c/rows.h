@@ -1,6 +1,6 @@
 /* What a hidden layer does to its product, row by row, and the way back. */
 
-#define EPSILON 1e-5f
+#define EPSILON 1e-6f
 
 enum { RELU = 0, SILU = 1, TANH = 2 };
 
