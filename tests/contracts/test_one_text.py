@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from kernel_choice import needs_library
 
 import rl_training
 from rl_training.algorithms import SAC
@@ -48,6 +49,7 @@ def functions_of_one_update():
     return seen
 
 
+@needs_library  # definitions in torch are other functions
 def test_an_update_of_sac_runs_through_few_functions(functions_of_one_update):
     names = {(path, name) for path, name in functions_of_one_update if not name.startswith("<")}
     listed = "\n".join(sorted(f"{path.name}:{name}" for path, name in names))

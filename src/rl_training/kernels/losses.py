@@ -23,9 +23,12 @@ Both: TypeAlias = tuple[dict[str, Tensor], dict[str, Tensor | None]]
 
 def _library_for_rows(values: Tensor, *columns: Tensor) -> Library | None:
     """The library, if it reads values (critics, rows) and columns as they lie."""
-    fits = values.dim() == 2 and values.is_contiguous()
-    fits = fits and all(c.is_contiguous() and (c.dim() == 0 or c.shape == values.shape[1:]) for c in columns)
-    return library_for(values, *columns) if fits else None
+    if values.dim() != 2 or not values.is_contiguous():
+        return None
+    for column in columns:
+        if not column.is_contiguous() or (column.dim() and column.shape != values.shape[1:]):
+            return None
+    return library_for(values, *columns)
 
 
 @loss("critic_loss", wrt=("q_values",))
