@@ -40,6 +40,7 @@ from rl_training.reports.result_tables import (  # noqa: E402
     comparison_table,
     markdown_table,
     provenance,
+    published_table,
     result_row,
     suite_table,
 )
@@ -91,7 +92,8 @@ class Tables:
         if name == "README":
             return self._rows(listed, page)
         own = {suite: _only(results, name) for suite, results in listed.items() if name in _algorithms(results)}
-        return "\n\n".join([self._rows(own, page), *(self._curves(suite, page) for suite in own)])
+        published = filter(None, (published_table(results) for results in own.values()))
+        return "\n\n".join([self._rows(own, page), *published, *(self._curves(suite, page) for suite in own)])
 
     def _suite(self, name: str) -> dict[str, Any]:
         if name not in self.suites:
@@ -101,8 +103,9 @@ class Tables:
 
     def _whole(self, name: str, page: Path) -> str:
         results = self._suite(name)
-        parts = [suite_table(results), _legend([results]), self._curves(name, page)]
-        return "\n\n".join(parts[:1] + ([comparison_table(results)] if results["comparisons"] else []) + parts[1:])
+        compared = comparison_table(results) if results["comparisons"] else ""
+        parts = [suite_table(results), published_table(results), compared, _legend([results]), self._curves(name, page)]
+        return "\n\n".join(filter(None, parts))
 
     def _rows(self, suites: Mapping[str, Mapping[str, Any]], page: Path) -> str:
         rows = [self._row(entry, page) for results in suites.values() for entry in results["entries"]]
@@ -150,7 +153,8 @@ def _legend(sources: list[Mapping[str, Any]]) -> str:
     return "\n".join(
         [
             f"Mean return of the last policy on {episodes} episodes: interquartile mean over seeds with a stratified bootstrap",
-            "interval. Minutes: median wall-clock of one run, evaluations included, jobs running side by side on all cores.",
+            "interval, and the worst seed. Minutes: median wall-clock of one run, evaluations included, jobs running side by",
+            "side on all cores.",
             "",
             *(f"- {line}" for line in made),
         ]

@@ -13,10 +13,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from conftest import REPOSITORY
-from rl_training.bench import bench
+from rl_training.bench import bench, bench_job
 from rl_training.bench.bench_job import run_job
 from rl_training.bench.bench_ray import RayLauncher, run_process
 from rl_training.cli import main
@@ -24,7 +25,7 @@ from rl_training.errors import ConfigError, MissingExtraError, NumericsError, Tr
 from rl_training.experiment.suite import Suite, load_suite
 from rl_training.experiment.suite_jobs import Job, known_runs, plan_jobs, replaced_words
 from rl_training.reports.result_curves import draw_result_curves, entry_bands
-from rl_training.reports.result_tables import to_markdown
+from rl_training.reports.result_tables import published_table, to_markdown
 from rl_training.reports.results import (
     Missing,
     build_results,
@@ -79,6 +80,7 @@ def made_up(job: Job, returns: list[float], curve: tuple[list[int], list[float],
         ("- preset: ppo/cartpole\n  seeds: [1, 2, 1]", "1 stands there twice"),
         ("- preset: ppo/cartpole\n  overrides: {seed: 3}", "overrides.seed: is not an entry's to set"),
         ("- preset: ppo/cartpole\n  reference: {value: 3}", "reference.source: it must be given"),
+        ("- preset: ppo/cartpole\n  published: [{value: 3, source: them}]", "published: each needs steps"),
     ],
 )
 def test_a_suite_that_is_wrong_says_where(tmp_path: Path, entries: str, said: str):
@@ -144,6 +146,32 @@ def test_a_job_that_was_killed_before_its_first_checkpoint_is_begun_anew(job: Jo
     assert job.result() == result
     assert result["curve"]["steps"] == [16, 32, 48, 64]
     assert result["return_mean"] == pytest.approx(sum(result["returns"]) / 2, abs=1e-3)
+
+
+def test_the_best_policy_on_the_way_is_evaluated_again(job: Job, monkeypatch: pytest.MonkeyPatch):
+    evaluated: list[str] = []
+    scores = {"step_000000064": 3.0, "best": 5.0}
+
+    def returns(checkpoint: Path, _: Job) -> list[float]:
+        evaluated.append(checkpoint.stem)
+        return [scores[checkpoint.stem]] * 2
+
+    monkeypatch.setattr(bench_job, "policy_returns", returns)
+    result = json.loads(run_job(job).read_text())
+    best_step = result["curve"]["steps"][np.argmax(result["curve"]["returns"])]
+    # the last policy, when it is the best one, need not be evaluated twice
+    assert evaluated == (["step_000000064"] if best_step == 64 else ["step_000000064", "best"])
+    assert result["return_mean"] == 3
+    assert result["best_mean"] == (3 if best_step == 64 else 5)
+
+
+def test_a_result_names_the_commit_that_made_it(job: Job):
+    run_job(job)
+    metadata = json.loads((job.run_dir / "metadata.json").read_text())
+    metadata["git"] = {"commit": "0123456789abcdef", "dirty": True}
+    (job.run_dir / "metadata.json").write_text(json.dumps(metadata))
+    result = json.loads(run_job(job).read_text())
+    assert result["commit"] == "0123456789ab with changes"
 
 
 def test_more_evaluation_episodes_train_nothing_again(job: Job):
@@ -366,11 +394,27 @@ def test_the_time_of_an_entry_is_that_of_its_middle_run(tmp_path: Path):
 
 def test_markdown_says_what_the_results_say(results: dict[str, Any]):
     text = to_markdown(results)
-    assert "| a | CartPole-v1 | 25.0 [10.0, 1,000] | 4 | 64 | 1.0 |" in text
+    assert "| a | CartPole-v1 | 25.0 [10.0, 1,000] | 10.0 | 4 | 64 | 1.0 |" in text
     assert "200 [200, 200] (4 of 4 reach 5.0) | 60.0 | 500 (RL zoo @ 100,000) |" in text
     assert "| CartPole-v1 | a | b | 0.96 [" in text
     assert "- b seed 4: EnvError: it broke" in text
     assert "`rl-training bench suite.yaml`" in text
+
+
+def test_published_figures_stand_beside_our_curves_at_their_steps(tmp_path: Path):
+    published = [{"value": 4.0, "source": "them", "steps": steps} for steps in (150, 300)]
+    path = suite_file(tmp_path, {**tiny(), "published": published}, seeds=(1, 2))
+    curves = [([100, 200], [1.0, 5.0], [30.0, 60.0]), ([100, 200], [3.0, 7.0], [30.0, 60.0])]
+    runs = [(job, made_up(job, [9.0], curve)) for job, curve in zip(jobs_of(path), curves, strict=True)]
+    made = build_results(load_suite(path), runs, command="", date="")
+    rows = published_table(made).splitlines()[2:]
+    # half way between their evaluations the two are at 3 and 5; no curve goes as far as 300 steps
+    assert rows == [
+        "| ppo/cartpole | CartPole-v1 | 150 | 4.0 [3.0, 5.0] | 4.0 | them |",
+        "| ppo/cartpole | CartPole-v1 | 300 |  | 4.0 | them |",
+    ]
+    draw_result_curves(made, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 0
 
 
 def test_results_do_not_depend_on_the_entries_beside_them(results: dict[str, Any], tmp_path: Path):
@@ -392,7 +436,7 @@ def test_ten_entries_of_ten_seeds_stay_small_and_every_run_is_one_line(job: Job)
         if (copy := Job(entry.label, entry.slug, job.config.replace(seed=seed), 50, job.run_dir))
     ]
     text = dump_results(build_results(suite, runs, command="c", date="d"))
-    assert len(text) < 105_000
+    assert len(text) < 110_000
     assert len(json.loads(text)["entries"][9]["runs"]) == 10
     assert sum(line.startswith('    {"seed":') for line in text.splitlines()) == 100
 

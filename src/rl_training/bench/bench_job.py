@@ -35,22 +35,33 @@ T = TypeVar("T")
 def run_job(job: Job) -> Path:
     """Do what is left of the job; gives its result.json."""
     checkpoint = _when_free(lambda: _trained(job))
-    from rl_training.experiment.metadata import numeric_environment
+    from rl_training.experiment.metadata import commit_words, numeric_environment, read_metadata
     from rl_training.reports.results import read_history, run_result
 
-    returns: list[float] = []
-    if job.eval_episodes:
-        config = job.config
-        returns = last_returns(checkpoint, num_episodes=job.eval_episodes, device=config.device, threads=config.threads)
+    returns = policy_returns(checkpoint, job) if job.eval_episodes else []
+    best = _best_other_than(checkpoint)
+    best_returns = policy_returns(best, job) if job.eval_episodes and best else returns
     history = read_history(job.run_dir / "metrics.jsonl")
-    result = run_result(job, history=history, returns=returns, environment=numeric_environment(), cores=os.cpu_count())
+    environment = numeric_environment() | {"commit": commit_words(read_metadata(job.run_dir).get("git"))}
+    result = run_result(
+        job, history=history, returns=returns, best_returns=best_returns, environment=environment, cores=os.cpu_count()
+    )
     path = job.run_dir / "result.json"
     write_text(path, json.dumps(result, allow_nan=False) + "\n")
     return path
 
 
-def last_returns(checkpoint: Path, *, num_episodes: int, device: str, threads: int) -> list[float]:
-    """The return of each evaluation episode of a saved policy."""
+def _best_other_than(last: Path) -> Path | None:
+    """The policy with the best evaluation during training; None where that is the last one, or nothing was evaluated."""
+    from rl_training.experiment.checkpoint import read_header
+    from rl_training.experiment.locate import step_of
+
+    best = last.with_name("best.safetensors")
+    return best if best.is_file() and read_header(best).metadata["step"] != step_of(last) else None
+
+
+def policy_returns(checkpoint: Path, job: Job) -> list[float]:
+    """The return of each of the job's evaluation episodes, with a saved policy."""
     from rl_training.envs.pool import Evaluator
     from rl_training.envs.source import EnvSource
     from rl_training.runtime.evaluation import PolicyEvaluator
@@ -66,12 +77,12 @@ def last_returns(checkpoint: Path, *, num_episodes: int, device: str, threads: i
             self.returns, lengths = super().run(*arguments, **options)
             return self.returns, lengths
 
-    with torch_settings(threads):
-        policy = load_policy(checkpoint, device=device)
+    with torch_settings(job.config.threads):
+        policy = load_policy(checkpoint, device=job.config.device)
         recorder = Recorder(EnvSource(policy.config.env_id, policy.config.env_kwargs), policy.spec)
         evaluator = PolicyEvaluator(recorder, policy.spec, seed=policy.config.seed, device=policy.device)
         try:
-            evaluator(policy.algorithm, num_episodes=num_episodes)
+            evaluator(policy.algorithm, num_episodes=job.eval_episodes)
         finally:
             evaluator.close()
     return [float(value) for value in recorder.returns]

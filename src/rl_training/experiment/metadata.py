@@ -55,6 +55,13 @@ def numeric_environment() -> dict[str, Any]:
     }
 
 
+def commit_words(git: object) -> str | None:
+    """The `git` of a run's metadata in a few characters; None where it is not known."""
+    if not isinstance(git, Mapping) or not git.get("commit"):
+        return None
+    return str(git["commit"])[:12] + (" with changes" if git.get("dirty") else "")
+
+
 def append_resume(run_dir: str | Path, entry: Mapping[str, Any]) -> None:
     """Add one entry, with time and command, to the `resume_history` of a run's metadata."""
     known = read_metadata(run_dir)

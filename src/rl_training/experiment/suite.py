@@ -45,6 +45,7 @@ class Entry(Options):
     seeds: Seeds | None = option(None, "The entry's own seeds; none means the suite's.", min_length=1)
     threshold: float | None = option(None, "Return at which the task counts as solved; steps and seconds to it are told.")
     reference: Reference | None = option(None, "A figure to stand beside the result.")
+    published: tuple[Reference, ...] = option((), "Figures on the way there, each with its steps, to stand beside the curve.")
 
     @property
     def label(self) -> str:
@@ -77,6 +78,8 @@ class Entry(Options):
         if (self.preset is None) == (self.config is None):
             yield Problem(("preset", "config"), "give one of the two")
         yield from _repeated(self.seeds or ())
+        if any(reference.steps is None for reference in self.published):
+            yield Problem(("published",), "each needs steps, for it stands beside the curve there")
         for key in self.overrides.keys() & _DECIDED_ELSEWHERE.keys():
             yield Problem((f"overrides.{key}",), f"is not an entry's to set: {_DECIDED_ELSEWHERE[key]}")
 

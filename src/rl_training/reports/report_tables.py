@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from rl_training.experiment.metadata import commit_words
 from rl_training.options._words import counted
 from rl_training.reports.markup import Markup, breakable, element, table
 from rl_training.reports.recorded_runs import VIDEO_TYPES, RecordedRun
@@ -72,7 +73,7 @@ def _results(groups: Sequence[RunGroup]) -> Markup:
 def _result_cells(
     groups: Sequence[RunGroup], group: RunGroup, entry: Mapping[str, Any], entries: Sequence[tuple[RunGroup, Mapping[str, Any]]]
 ) -> list[str]:
-    _, task, interval, seeds, steps, minutes, _ = result_row(entry)
+    _, task, interval, _, seeds, steps, minutes, _ = result_row(entry)
     summary, speeds = entry["summary"], [run.steps_per_second for run in group.counted]
     known = [speed for speed in speeds if speed is not None]
     alone = summary["n"] == 1
@@ -199,8 +200,8 @@ def _made_with(metadata: Mapping[str, Any]) -> dict[str, str]:
     facts = {str(name): str(value) for name, value in versions.items() if value} if isinstance(versions, dict) else {}
     named = {"processor": "cpu_model", "cores": "cpu_count", "torch threads": "torch_threads", "platform": "platform"}
     facts |= {words: str(metadata[name]) for words, name in named.items() if metadata.get(name) is not None}
-    if isinstance(git, dict) and git.get("commit"):
-        facts["commit"] = str(git["commit"])[:12] + (" with changes" if git.get("dirty") else "")
+    if commit := commit_words(git):
+        facts["commit"] = commit
     if metadata.get("exact") is False:
         facts["exact resume"] = "no"
     return facts

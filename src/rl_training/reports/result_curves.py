@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rl_training.errors import ConfigError, MissingExtraError
 from rl_training.experiment.files import reason
-from rl_training.reports.statistics import CurveBand, aggregate_curves
+from rl_training.reports.statistics import CurveBand, aggregate_curves, same_draws
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +48,7 @@ def entry_bands(entries: Sequence[Mapping[str, Any]]) -> dict[str, CurveBand]:
     for entry in entries:
         curves = [(run["curve"]["steps"], run["curve"]["returns"]) for run in entry["runs"] if run["curve"]["steps"]]
         try:
-            bands[entry["name"]] = aggregate_curves(curves, rng=np.random.default_rng(0))
+            bands[entry["name"]] = aggregate_curves(curves, rng=same_draws())
         except ConfigError:  # no curves, or none that overlap
             continue
     return bands
@@ -62,6 +60,7 @@ def _draw_panel(axes: Axes, task: str, entries: Sequence[Mapping[str, Any]], ban
         marker = "o" if len(band.steps) == 1 else ""  # one point makes no line
         axes.plot(band.steps, band.iqm, color=colour, lw=1.8, marker=marker, label=f"{entry['name']} ({band.num_runs} seeds)")
         axes.fill_between(band.steps, band.low, band.high, color=colour, alpha=0.2, lw=0)
+        _draw_published(axes, entry.get("published", ()), colour)
     for value in sorted({entry["threshold"]["value"] for entry in entries if entry["threshold"]}):
         axes.axhline(value, color="grey", lw=1, ls="--")
     axes.set(title=task, xlabel="environment steps", ylabel="return (IQM, 95 % interval)")
@@ -69,6 +68,13 @@ def _draw_panel(axes: Axes, task: str, entries: Sequence[Mapping[str, Any]], ban
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize="small")
+
+
+def _draw_published(axes: Axes, points: Sequence[Mapping[str, Any]], colour: str) -> None:
+    """Each source a row of crosses in the colour of the entry they stand beside."""
+    for number, source in enumerate(dict.fromkeys(point["source"] for point in points)):
+        own = [(point["steps"], point["value"]) for point in points if point["source"] == source]
+        axes.plot(*zip(*own, strict=True), "x+12"[number % 4], ls=":", lw=0.8, color=colour, label=source)
 
 
 def _size(num_panels: int) -> tuple[float, float]:

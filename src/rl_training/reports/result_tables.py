@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-HEADER = ("algorithm", "task", "last policy: IQM [95 % interval]", "seeds", "steps", "minutes per run", "reference")
+import numpy as np
+
+from rl_training.reports.statistics import interquartile_mean, same_draws, summarize
+
+HEADER = ("algorithm", "task", "last policy: IQM [95 % interval]", "worst", "seeds", "steps", "minutes per run", "reference")
 
 
 def to_markdown(results: Mapping[str, Any]) -> str:
@@ -14,9 +19,13 @@ def to_markdown(results: Mapping[str, Any]) -> str:
         f"# {results['suite']}",
         suite_table(results) if results["entries"] else "No run has finished yet.",
         f"Interquartile mean over seeds of the mean return of the last policy on {results['eval_episodes']} episodes, with a "
-        "stratified bootstrap interval. Minutes are the median wall-clock of one run, its evaluations included. Steps (with a "
-        "95 % interval) and seconds to the threshold are interquartile means over the seeds whose evaluations reach it.",
+        "stratified bootstrap interval; the worst is a single seed's. The best policy is the one of each run that did best in "
+        "an evaluation on the way, evaluated again. Minutes are the median wall-clock of one run, its evaluations included. "
+        "Steps (with a 95 % interval) and seconds to the threshold are interquartile means over the seeds whose evaluations "
+        "reach it.",
     ]
+    if published := published_table(results):
+        parts += ["## Beside published curves", published]
     if results["comparisons"]:
         parts += ["## Probability of improvement", comparison_table(results)]
     if results["missing"]:
@@ -27,8 +36,15 @@ def to_markdown(results: Mapping[str, Any]) -> str:
 
 def suite_table(results: Mapping[str, Any]) -> str:
     """One row per entry, with how soon it reached its threshold."""
-    header = ("entry", *HEADER[1:-1], "mean ± std", "steps to threshold", "seconds to threshold", HEADER[-1])
+    header = ("entry", *HEADER[1:-1], "mean ± std", "best policy", "steps to threshold", "seconds to threshold", HEADER[-1])
     return markdown_table(header, [_suite_row(entry) for entry in results["entries"]])
+
+
+def published_table(results: Mapping[str, Any]) -> str:
+    """One row per published figure, with the evaluations of our runs at those steps; empty without any."""
+    rows = [row for entry in results["entries"] for row in _published_rows(entry)]
+    header = ("entry", "task", "steps", "here, on the way: IQM [95 % interval]", "published", "by")
+    return markdown_table(header, rows) if rows else ""
 
 
 def comparison_table(results: Mapping[str, Any]) -> str:
@@ -42,7 +58,9 @@ def provenance(results: Mapping[str, Any]) -> list[str]:
     machine = results["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items() if version)
     where = f"{machine.get('cpu') or 'unknown processor'}, {machine.get('cores') or '?'} cores"
-    return [f"`{results['command']}`", f"{results['date']}, {where}", versions, *results["notes"]]
+    commits = dict.fromkeys(run.get("commit") for entry in results["entries"] for run in entry["runs"])
+    code = [f"commit {', '.join(known)}" for known in [[commit for commit in commits if commit]] if known]
+    return [f"`{results['command']}`", f"{results['date']}, {where}", versions, *code, *results["notes"]]
 
 
 def result_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
@@ -51,6 +69,7 @@ def result_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
         entry["algo"],
         entry["task"],
         _score(entry["summary"]),
+        score(min(run["return_mean"] for run in entry["runs"])),
         str(entry["summary"]["n"]),
         f"{entry['total_timesteps']:,}",
         _minutes(entry["seconds"]),
@@ -69,10 +88,33 @@ def score(value: float) -> str:
 
 
 def _suite_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    _, task, interval, seeds, steps, minutes, reference = result_row(entry)
+    _, *cells, reference = result_row(entry)
     summary = entry["summary"]
     spread = f"{score(summary['mean'])} ± {score(summary['std'])}"
-    return entry["name"], task, interval, seeds, steps, minutes, spread, *_threshold(entry["threshold"]), reference
+    return entry["name"], *cells, spread, _best(entry), *_threshold(entry["threshold"]), reference
+
+
+def _best(entry: Mapping[str, Any]) -> str:
+    best = [run.get("best_mean") for run in entry["runs"]]  # results of the first version have none
+    known = [value for value in best if value is not None]
+    return score(interquartile_mean(known)) if known else ""
+
+
+def _published_rows(entry: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    return [
+        (entry["name"], entry["task"], f"{steps:,}", _at(entry, steps), score(point["value"]), point["source"])
+        for point in entry.get("published", ())  # results of the first version have none
+        for steps in [point["steps"]]
+    ]
+
+
+def _at(entry: Mapping[str, Any], step: int) -> str:
+    """Our curves at a step, each interpolated between its evaluations; nothing where one of them does not reach it."""
+    curves = [run["curve"] for run in entry["runs"]]
+    if not all(curve["steps"] and curve["steps"][0] <= step <= curve["steps"][-1] for curve in curves):
+        return ""
+    values = [float(np.interp(step, curve["steps"], curve["returns"])) for curve in curves]
+    return _score(asdict(summarize(values, rng=same_draws())))
 
 
 def _score(summary: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ from rl_training.reports.statistics import (
     interquartile_mean,
     probability_of_improvement,
     probability_of_improvement_interval,
+    same_draws,
     steps_to_threshold,
     stratified_bootstrap_interval,
     summarize,
@@ -102,12 +103,18 @@ def curve_of(points: Mapping[int, tuple[float, float]]) -> Curve:
 
 
 def run_result(
-    job: Job, *, history: History, returns: Sequence[float], environment: Mapping[str, Any], cores: int | None
+    job: Job,
+    *,
+    history: History,
+    returns: Sequence[float],
+    best_returns: Sequence[float] = (),
+    environment: Mapping[str, Any],
+    cores: int | None,
 ) -> dict[str, Any]:
-    """What one finished run leaves in its result.json."""
-    values = np.asarray(returns, dtype=np.float64)
-    if not np.isfinite(values).all():
-        raise NumericsError(f"{job.name}: the last policy's returns are not finite: {values.tolist()}")
+    """What one finished run leaves in its result.json; `best_returns` are those of the policy that was best on the way."""
+    values, best = np.asarray(returns, dtype=np.float64), np.asarray(best_returns, dtype=np.float64)
+    if not np.isfinite(np.append(values, best)).all():
+        raise NumericsError(f"{job.name}: returns are not finite: {values.tolist()}, of the best policy {best.tolist()}")
     curve, seconds = evaluation_curve(history), elapsed_seconds(history)
     last = history[-1][1] if history else {}
     told = {name: rounded(getattr(values, name)()) if len(values) else None for name in ("mean", "std", "min", "max")}
@@ -117,6 +124,7 @@ def run_result(
         "fingerprint": fingerprint(job.config),
         "eval_episodes": len(values),
         **{f"return_{name}": value for name, value in told.items()},
+        "best_mean": rounded(best.mean()) if len(best) else None,
         "returns": [rounded(value) for value in values],
         "steps": history[-1][0] if history else 0,
         "updates": int(last.get("updates") or 0),
@@ -127,6 +135,7 @@ def run_result(
             "returns": [rounded(value) for value in curve.returns],
             "seconds": [rounded(value, 1) for value in curve.seconds],
         },
+        "commit": environment.get("commit"),
         "versions": environment.get("versions", {}),
         "machine": {"cpu": environment.get("cpu_model"), "cores": cores},
     }
@@ -174,7 +183,7 @@ def _taken(runs: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _entry_result(entry: Entry, runs: Sequence[tuple[Job, Mapping[str, Any]]]) -> dict[str, Any]:
     config, results = runs[0][0].config, [result for _, result in runs]
-    summary = summarize([result["return_mean"] for result in results], rng=_rng())
+    summary = summarize([result["return_mean"] for result in results], rng=same_draws())
     return {
         "name": entry.label,
         "task": entry.task or config.env_id,
@@ -189,6 +198,7 @@ def _entry_result(entry: Entry, runs: Sequence[tuple[Job, Mapping[str, Any]]]) -
         "seconds": rounded(float(np.median([result["seconds"] for result in results])), 1),
         "threshold": None if entry.threshold is None else time_to_threshold(results, entry.threshold),
         "reference": None if entry.reference is None else entry.reference.to_dict(),
+        "published": [reference.to_dict() for reference in entry.published],
         "runs": [_small(result) for result in results],
     }
 
@@ -201,6 +211,7 @@ def time_to_threshold(results: Sequence[Mapping[str, Any]], threshold: float) ->
     """
     steps, seconds = ([_first_at(result["curve"], unit, threshold) for result in results] for unit in ("steps", "seconds"))
     known = [value for value in steps if value is not None], [value for value in seconds if value is not None]
+    interval = stratified_bootstrap_interval(known[0], rng=same_draws()) if known[0] else None
     return {
         "value": threshold,
         "reached": len(known[0]),
@@ -208,7 +219,7 @@ def time_to_threshold(results: Sequence[Mapping[str, Any]], threshold: float) ->
         "steps": steps,
         "seconds": seconds,
         "steps_iqm": round(interquartile_mean(known[0])) if known[0] else None,
-        "steps_interval": [round(end) for end in stratified_bootstrap_interval(known[0], rng=_rng())] if known[0] else None,
+        "steps_interval": [round(end) for end in interval] if interval else None,
         "seconds_iqm": rounded(interquartile_mean(known[1]), 1) if known[1] else None,
     }
 
@@ -228,7 +239,7 @@ def compare(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _comparison(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
     first, second = ([run["return_mean"] for run in entry["runs"]] for entry in (a, b))
-    low, high = probability_of_improvement_interval(first, second, rng=_rng())
+    low, high = probability_of_improvement_interval(first, second, rng=same_draws())
     probability = rounded(probability_of_improvement(first, second))
     return {
         "task": a["task"],
@@ -286,7 +297,3 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
         if value not in found:
             found.append(value)
     return found
-
-
-def _rng() -> np.random.Generator:
-    return np.random.default_rng(0)  # the same for every entry, so that an interval does not depend on its neighbours

@@ -14,7 +14,7 @@ from rl_training.errors import ConfigError
 from rl_training.experiment.suite_jobs import WITHOUT_EFFECT
 from rl_training.reports.recorded_runs import RETURN, RecordedRun
 from rl_training.reports.results import compare, rounded
-from rl_training.reports.statistics import CurveBand, aggregate_curves, common_grid, interquartile_mean, summarize
+from rl_training.reports.statistics import CurveBand, aggregate_curves, common_grid, interquartile_mean, same_draws, summarize
 
 GroupBy = Literal["settings", "algorithm", "run"]
 GROUP_BY: tuple[GroupBy, ...] = ("settings", "algorithm", "run")
@@ -42,7 +42,7 @@ class RunGroup:
         if not runs:
             return None
         returns = [run.final_return for run in runs if run.final_return is not None]
-        summary = summarize(returns, rng=_rng())
+        summary = summarize(returns, rng=same_draws())
         return {
             "name": self.label,
             "task": self.task,
@@ -73,7 +73,7 @@ class RunGroup:
             values = np.stack([np.interp(grid, steps, returns) for steps, returns in own])
             grid = grid[thinned(interquartile_mean(values, axis=0), max_points)]
         # a single run leaves nothing to resample: one draw gives what two thousand would
-        return aggregate_curves(own, grid=grid, num_resamples=1 if len(own) == 1 else num_resamples, rng=_rng())
+        return aggregate_curves(own, grid=grid, num_resamples=1 if len(own) == 1 else num_resamples, rng=same_draws())
 
 
 def group_runs(runs: Sequence[RecordedRun], by: GroupBy = "settings") -> list[RunGroup]:
@@ -186,7 +186,3 @@ _KEYS: dict[GroupBy, Callable[[RecordedRun], str]] = {
     "algorithm": lambda run: json.dumps([run.algo, run.task]),
     "run": lambda run: str(run.directory),
 }
-
-
-def _rng() -> np.random.Generator:
-    return np.random.default_rng(0)  # equal runs give equal intervals

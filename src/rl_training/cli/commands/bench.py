@@ -162,7 +162,7 @@ def _draw(results: dict[str, Any], out: Path) -> list[tuple[str, str]]:
 def _print_table(results: dict[str, Any]) -> None:
     from rl_training.reports.result_tables import result_row
 
-    header = ("entry", "task", "IQM [95 %]", "seeds", "steps", "minutes", "reference")
+    header = ("entry", "task", "IQM [95 %]", "worst", "seeds", "steps", "minutes", "reference")
     say()
     table(header, [(entry["name"], *result_row(entry)[1:]) for entry in results["entries"]])
     say()
