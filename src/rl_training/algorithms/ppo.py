@@ -12,10 +12,10 @@ from rl_training.algorithms.base import OnPolicyAlgorithm
 from rl_training.kernels.losses import clipped_objective
 from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.adapters import choose_actions, column_of, evaluations_of, exported
+from rl_training.models.encoded_policy import StandalonePolicy
 from rl_training.models.entry import of_any_obs, plain, type_of
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
 from rl_training.models.optim import Adam, clip_gradients
-from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics, UpdateResult
 
 ppo_loss = clipped_objective
@@ -73,7 +73,7 @@ class PPO(OnPolicyAlgorithm):
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
         return choose_actions(self.policy, self.normalize(obs), deterministic=deterministic)
 
-    def policy_network(self, env: EnvSpec) -> PolicyNetwork | None:
+    def policy_network(self, env: EnvSpec) -> StandalonePolicy | None:
         return exported(self.policy, env, normalizer=self.observation_normalizer)
 
     @of_any_obs

@@ -14,10 +14,10 @@ from rl_training.algorithms.td import td_targets
 from rl_training.algorithms.temperature import Temperature
 from rl_training.kernels.losses import critic_loss, soft_actor_loss
 from rl_training.models.adapters import exported, q_network, q_values_of, samples_of
+from rl_training.models.encoded_policy import StandalonePolicy
 from rl_training.models.entry import flat_columns, of_any_obs, plain, type_of
 from rl_training.models.mlp_sac import MLPSACModel, SACSample
 from rl_training.models.optim import Adam, polyak_update
-from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics, UpdateResult
 
 
@@ -95,7 +95,7 @@ class SAC(Algorithm):
         actions: Tensor = self.model.sample_actions(obs, deterministic=deterministic).actions
         return actions
 
-    def policy_network(self, env: EnvSpec) -> PolicyNetwork | None:
+    def policy_network(self, env: EnvSpec) -> StandalonePolicy | None:
         return exported(self.model, env)
 
     @torch.no_grad()

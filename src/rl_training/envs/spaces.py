@@ -10,7 +10,8 @@ import numpy as np
 from gymnasium import spaces
 
 from rl_training.errors import UnsupportedSpace
-from rl_training.types import EnvSpec
+from rl_training.rows import image_shape
+from rl_training.types import EnvSpec, ObsPart
 
 FLAT = "a flat Box of numbers"
 FLATTEN = "wrap it and pass the factory: lambda: gymnasium.wrappers.FlattenObservation(gymnasium.make(...))"
@@ -41,6 +42,38 @@ def require_actions(spec: EnvSpec, *, algo: str, discrete: bool, continuous: boo
     found = f"Discrete({spec.action_dim})" if spec.discrete else f"a Box of {spec.action_dim}"
     advice = f" For {kind} actions: {', '.join(alternatives)}." if alternatives else ""
     raise UnsupportedSpace(f"{algo.upper()} takes {other} actions; {spec.env_id} takes {found}.{advice}")
+
+
+def network_space(spec: EnvSpec) -> spaces.Space[Any]:
+    """The observation space as networks see it: images have their channels first, and of vectors no bounds are known."""
+    if not spec.observation:
+        return spaces.Box(-np.inf, np.inf, (spec.obs_dim,), np.float32)
+    parts = spec.observation
+    return _space_tree([part.path for part in parts], [_part_space(part) for part in parts])
+
+
+def _part_space(part: ObsPart) -> spaces.Space[Any]:
+    if part.kind == "discrete":
+        return spaces.Discrete(part.choices[0], start=part.start[0])
+    if part.kind == "multi_discrete":
+        return spaces.MultiDiscrete(np.reshape(part.choices, part.shape), start=np.reshape(part.start, part.shape))
+    if part.kind == "multi_binary":
+        return spaces.MultiBinary(part.shape)
+    shape = image_shape(part) if part.image else part.shape
+    if part.in_bytes:
+        return spaces.Box(0, int(part.high), shape, np.dtype(part.dtype) if part.dtype != "bool" else np.uint8)
+    return spaces.Box(-np.inf, np.inf, shape, np.float32)
+
+
+def _space_tree(paths: Sequence[tuple[str | int, ...]], leaves: Sequence[spaces.Space[Any]]) -> spaces.Space[Any]:
+    """Spaces by their paths as nested Dict and Tuple."""
+    if not paths[0]:
+        return leaves[0]
+    inner: dict[Any, spaces.Space[Any]] = {}
+    for key in dict.fromkeys(path[0] for path in paths):
+        where = [i for i, path in enumerate(paths) if path[0] == key]
+        inner[key] = _space_tree([paths[i][1:] for i in where], [leaves[i] for i in where])
+    return spaces.Dict(inner) if isinstance(paths[0][0], str) else spaces.Tuple(tuple(inner.values()))
 
 
 def _obs_dim(space: spaces.Space[Any], env_id: str) -> int:

@@ -32,6 +32,7 @@ from rl_training.runtime.callbacks import Callback, EarlyStoppingCallback, check
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.first_update import warn_of_no_update
 from rl_training.runtime.generation import RemotePopulation
+from rl_training.runtime.networks import network_sources, require_networks, source_differences
 from rl_training.runtime.offline_data import data_places, load_offline_data
 from rl_training.runtime.rng import Stream
 from rl_training.runtime.same_env import require_same_env, warn_of_forgotten_statistics
@@ -73,6 +74,7 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
             require_same_env(source, saved.metadata.get("made_on"), algo=config.algo, env_id=config.env_id)
     spec = source.spec()
     require_algorithm_fits(config, spec)
+    require_networks(config.options, spec)
     if saved is not None:
         with must_fit():
             require_same_task(config, spec, saved)
@@ -97,6 +99,8 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
         evaluator = PolicyEvaluator(episodes, spec, seed=config.seed, device=device)
         stack.callback(evaluator.close)
         run = stack.enter_context(_open_run(config, given, sinks))
+        if "network_sources" in origins:
+            run.note(network_sources=origins["network_sources"])
         early_stopping = config.options.early_stopping
         if early_stopping is not None:
             callbacks.insert(0, EarlyStoppingCallback(early_stopping))
@@ -188,6 +192,8 @@ def _origins(config: TrainConfig, source: EnvSource, saved: CheckpointState | No
     if isinstance(config.options, DatasetOptions):
         known = {} if saved is None else saved.metadata.get("dataset_places", {})
         origins["dataset_places"] = data_places(config.options, known)
+    if sources := network_sources(config.options):
+        origins["network_sources"] = sources
     return origins
 
 
@@ -240,6 +246,7 @@ def _open_run(config: TrainConfig, given: SessionOptions, sinks: Sequence[Metric
 
 def _note_resume(run: Run, config: TrainConfig, saved: CheckpointState) -> None:
     differences = environment_differences(saved.metadata.get("environment", {}), numeric_environment())
+    differences += source_differences(saved.metadata.get("network_sources", {}), config.options)
     for difference in differences:
         log.warning("resuming may not be exact: %s", difference)
     changes = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,17 @@ from rl_training.experiment.checkpoint import load_checkpoint, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import resolve_checkpoint
 from rl_training.experiment.registry import get_algorithm_spec
+from rl_training.models.policy_network import PolicyNetwork
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.heap import keep_freed_memory
+from rl_training.runtime.networks import source_differences
 from rl_training.runtime.opening import resolve_device
 from rl_training.runtime.same_env import require_same_env
 from rl_training.runtime.single_policy import SinglePolicy
 from rl_training.runtime.torch_settings import single_precision
 from rl_training.types import EnvSpec
+
+log = logging.getLogger(__name__)
 
 
 class Policy:
@@ -43,7 +48,7 @@ class Policy:
         self.made_on = made_on  # the layers of its environment, where the configuration's id does not say them
         keep_freed_memory()
         network = algorithm.policy_network(spec) if device.type == "cpu" else None
-        self._single = None if network is None else SinglePolicy(network, spec)
+        self._single = SinglePolicy(network, spec) if isinstance(network, PolicyNetwork) else None
 
     def predict(self, obs: Any, *, deterministic: bool = True) -> int | np.ndarray:
         """The action for one observation, or actions for a batch: an `int` for one discrete observation, an array in
@@ -115,4 +120,6 @@ def load_policy(path: str | Path, *, device: str = "auto") -> Policy:
             algorithm.load_state_dict(state.algorithm_state)
     except MisfitError as error:
         raise CheckpointError(f"{file}: {error}") from error
+    for difference in source_differences(state.metadata.get("network_sources", {}), config.options):
+        log.warning("%s: %s; it may act otherwise than it was trained to", file, difference)
     return Policy(config, spec, algorithm, device=where, made_on=state.metadata.get("made_on"))

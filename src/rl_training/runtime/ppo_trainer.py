@@ -14,6 +14,7 @@ from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
 from rl_training.options.ppo import PPOConfig
 from rl_training.runtime.loops import OnPolicyLoop
+from rl_training.runtime.networks import policy_encoders
 from rl_training.runtime.opening import SessionOptions, open_session
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint
 from rl_training.types import EnvSpec, TrainResult
@@ -27,6 +28,7 @@ def build_ppo(options: PPOConfig, env: EnvSpec, device: torch.device) -> PPO:
         discrete=env.discrete,
         activation=options.activation,
         log_std_init=options.log_std_init,
+        encoders=policy_encoders(options, env),
     ).to(device)
     return PPO(policy, **ppo_arguments(options, env))
 
