@@ -7,9 +7,8 @@ is uint8 and holds its other numbers, which are float32, by their bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from math import prod
-from operator import getitem
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +27,7 @@ class Piece(NamedTuple):
 
 
 class ObservationError(ValueError):
-    """An observation is not what its space declares."""
+    """An observation is not what its space declares; the text goes on behind "returned" or "given is"."""
 
 
 class RowLayout:
@@ -44,10 +43,11 @@ class RowLayout:
         self.num_floats = self._place(float_images, self.num_numbers, starts)
         self.first_byte = FLOAT_BYTES * self.num_floats
         end = self._place([part for part in parts if part.in_bytes], self.first_byte, starts)
-        in_bytes = end > self.first_byte
-        self.dtype = np.dtype(np.uint8 if in_bytes else np.float32)
-        # floats are read where they lie, so each row has to begin at a multiple of their size
-        self.width = self.num_floats if not in_bytes else end if not self.num_floats else end + -end % FLOAT_BYTES
+        self.num_bytes = end - self.first_byte
+        self.dtype = np.dtype(np.uint8 if self.num_bytes else np.float32)
+        self.width = end if self.num_bytes else self.num_floats
+        if self.num_bytes and self.num_floats:  # floats are read where they lie: each row begins at a multiple of their size
+            self.width += -end % FLOAT_BYTES
         self.pieces = [Piece(part, starts[part], starts[part] + columns_of(part)) for part in self.parts]
 
     @property
@@ -63,16 +63,27 @@ class RowLayout:
             start += columns_of(part)
         return start
 
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Of an observation that is one array of numbers and the row but for its shape; None for all others."""
+        part = self.parts[0]
+        return part.shape if part.kind == "box" and not part.path else None
+
+    def empty(self, count: int) -> np.ndarray:
+        """Rows (count, width) to be written; what lies between their parts is 0, as rows are compared by their bytes."""
+        return np.empty((count, self.width), dtype=self.dtype) if self.shape is not None else self.zeros(count)
+
     def zeros(self, count: int) -> np.ndarray:
         """Rows (count, width) that hold nothing yet."""
         return np.zeros((count, self.width), dtype=self.dtype)
 
-    def write(self, obs: Any, rows: np.ndarray) -> None:
-        """Put observations (n, ...) into `rows` (n, width); ObservationError names the part that is not as declared."""
+    def write(self, obs: Any, rows: np.ndarray, *, single: bool = False) -> None:
+        """Put observations (n, ...), or a `single` one without that axis, into `rows` (n, width); ObservationError names the
+        part that is not as declared."""
         floats = self.floats(rows)
         for part, start, end in self.pieces:
             columns = rows[:, start:end] if part.in_bytes else floats[:, start:end]
-            _write(part, _part_of(obs, part), columns)
+            _write(part, _part_of(obs, part), columns, single=single)
 
     def floats(self, rows: np.ndarray) -> np.ndarray:
         """The columns that are floats, as a view."""
@@ -105,49 +116,67 @@ def columns_of(part: ObsPart) -> int:
     return sum(part.choices) if part.choices else prod(part.shape)
 
 
-def num_observations(obs: Any, layout: RowLayout) -> int | None:
-    """How many observations stand in `obs` along a first axis; None for a single one without that axis."""
+def as_rows(obs: Any, layout: RowLayout) -> tuple[np.ndarray, bool]:
+    """Observations with a first axis, or a single one without it, as rows; and whether it was a single one."""
     part = layout.parts[0]
-    value = np.asarray(_part_of(obs, part))
-    return None if value.ndim == len(part.shape) else len(value)
+    first = np.asarray(_part_of(obs, part))
+    single = first.ndim == len(part.shape)
+    rows = layout.zeros(1 if single or not first.ndim else len(first))
+    layout.write(obs, rows, single=single)
+    return rows, single
 
 
 def _part_of(obs: Any, part: ObsPart) -> Any:
+    return reduce(partial(_inside, part), part.path, obs)
+
+
+def _inside(part: ObsPart, obs: Any, key: str | int) -> Any:
     try:
-        return reduce(getitem, part.path, obs)
+        return obs[key]
     except (KeyError, IndexError, TypeError) as error:
-        has = f"there are {', '.join(map(str, obs))}" if isinstance(obs, Mapping) else f"given is a {type(obs).__name__}"
-        raise ObservationError(f"{part.name} is missing; {has}") from error
+        has = f"with {', '.join(map(str, obs))}" if isinstance(obs, Mapping) else f"that is a {type(obs).__name__}"
+        raise ObservationError(f"an observation {has}; {part.name} is declared") from error
 
 
-def _write(part: ObsPart, value: Any, columns: np.ndarray) -> None:
+def _write(part: ObsPart, value: Any, columns: np.ndarray, *, single: bool) -> None:
+    whose = f"an observation with {part.name}" if part.path else "an observation"
     try:
         array = np.asarray(value)
     except Exception as error:
-        raise ObservationError(f"{part.name} is no array: {type(value).__name__}") from error
-    count, found = len(columns), f"{part.name} has shape {array.shape[1:]} and dtype {array.dtype}"
-    if array.shape != (count, *part.shape) or array.dtype.kind not in "fiub":
+        raise ObservationError(f"{whose} that is no array: {_shown(value)}") from error
+    shape = array.shape if single else array.shape[1:]
+    found, count = f"{whose} of shape {shape} and dtype {array.dtype}", len(columns)
+    if array.shape != (part.shape if single else (count, *part.shape)) or array.dtype.kind not in "fiub":
         raise ObservationError(f"{found}; declared are numbers of shape {part.shape}")
+    rows = array.reshape(count, -1)
     if part.choices:
-        _write_choices(part, array.reshape(count, -1), columns)
-        return
-    if part.in_bytes and array.dtype not in (np.uint8, np.bool_) and not _fits_bytes(array):
-        raise ObservationError(f"{found}; declared is {part.dtype}, whole numbers from 0 to {part.high:g}")
-    columns[...] = array.reshape(count, -1)
+        _write_choices(part, rows, columns)
+    elif part.in_bytes and array.dtype not in (np.uint8, np.bool_) and not _fits_bytes(array):
+        raise ObservationError(f"{found}; declared is {part.dtype}, whole numbers up to {part.high:g}")
+    else:
+        columns[...] = rows
 
 
 def _fits_bytes(array: np.ndarray) -> bool:
     return array.dtype.kind in "iu" and (array.size == 0 or (array.min() >= 0 and array.max() <= np.iinfo(np.uint8).max))
 
 
-def _write_choices(part: ObsPart, array: np.ndarray, columns: np.ndarray) -> None:
+def _write_choices(part: ObsPart, rows: np.ndarray, columns: np.ndarray) -> None:
     """One-hot, choice after choice."""
-    chosen = array.astype(np.int64) - np.asarray(part.start)
-    if (chosen != array - np.asarray(part.start)).any() or (chosen < 0).any() or (chosen >= np.asarray(part.choices)).any():
-        raise ObservationError(f"{part.name} is {array.tolist()[0]}; declared are choices of {list(part.choices)}")
+    chosen = rows - np.asarray(part.start)
+    wrong = (chosen < 0) | (chosen >= np.asarray(part.choices)) | (chosen != np.floor(chosen))
+    if wrong.any():
+        declared = f"{part.choices[0]} choices" if len(part.choices) == 1 else f"choices of {list(part.choices)}"
+        raise ObservationError(
+            f"{part.name} = {rows[wrong.any(axis=1)][0].tolist()}; declared are {declared} from {part.start[0]} on"
+        )
     columns[...] = 0
-    offsets = np.cumsum(part.choices) - part.choices
-    np.put_along_axis(columns, chosen + offsets, 1, axis=1)
+    np.put_along_axis(columns, chosen.astype(np.int64) + np.cumsum(part.choices) - part.choices, 1, axis=1)
+
+
+def _shown(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return f"{type(value).__name__} {text if len(text) <= 80 else text[:77] + '...'}"
 
 
 # images, as networks read them

@@ -136,7 +136,7 @@ def test_a_module_that_is_gone_is_named_with_the_checkpoint(tmp_path, own_module
         ("my_nets:not_a_class", "is a int; a network of your own is a class"),
         ("my_nets:Torsi", "there is no 'Torsi' in it; did you mean 'Torso'"),
         ("no_such_nets:Torso", "there is no module 'no_such_nets', neither in the current folder"),
-        ("nature", "'nature' reads images; CartPole-v1 observes a vector of 4; possible: mlp, residual_mlp"),
+        ("nature", "'nature' reads images; CartPole-v1 observes a vector of 4 numbers. Possible: mlp, residual_mlp"),
     ],
 )
 def test_what_cannot_work_is_refused_before_a_file_is_made(network, said, tmp_path):

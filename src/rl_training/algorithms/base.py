@@ -30,6 +30,7 @@ class Algorithm(ABC):
     saved: ClassVar[tuple[str, ...]] = ()
     learning_rate: float
     dtype: torch.dtype = torch.float32  # of the parameters; what is handed in is made so
+    reads_bytes: bool = False  # but for rows of bytes, where the networks read these
 
     @abstractmethod
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:

@@ -53,6 +53,7 @@ class DeterministicActorAlgorithm(Algorithm):
         self.actor_parameters = list(self.model.actor.parameters())
         self.critic_parameters = list(self.model.critics.parameters())
         self.dtype = type_of(self.actor_parameters)
+        self.reads_bytes = getattr(model, "reads_bytes", False)
         self.target_parameters = [*self.target.actor.parameters(), *self.target.critics.parameters()]
         self.actor_optimizer = Adam(self.actor_parameters, learning_rate=actor_learning_rate or learning_rate)
         self.critic_optimizer = Adam(self.critic_parameters, learning_rate=learning_rate)

@@ -105,7 +105,7 @@ class PPG(PPO):
         """One step of the policy phase. A batch without `advantages` trains the value function alone, one without
         `returns` the policy alone: separate epochs, for which the model must be an `MLPPPGModel`."""
         if "advantages" not in batch:
-            return UpdateResult(self._update_value(plain(batch, self.dtype)))
+            return UpdateResult(self._update_value(plain(batch, self.dtype, reads_bytes=self.reads_bytes)))
         self.policy_updates += 1
         policy_alone = "returns" not in batch
         if policy_alone:
@@ -137,7 +137,7 @@ class PPG(PPO):
     def auxiliary_update(self, batch: Batch, *, teacher_model: nn.Module | None = None, global_step: int = 0) -> UpdateResult:  # noqa: ARG002
         """One step of the auxiliary phase on `obs, returns`. What to stay close to is `teacher_model`'s policy, or the
         columns of `teacher_columns` where the batch holds them already."""
-        batch = plain(batch, self.dtype)
+        batch = plain(batch, self.dtype, reads_bytes=self.reads_bytes)
         if teacher_model is not None:
             batch = batch | self.teacher_columns(batch["obs"], teacher_model)
         output, pull = self.auxiliary.vjp(batch["obs"])

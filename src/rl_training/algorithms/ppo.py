@@ -61,6 +61,7 @@ class PPO(OnPolicyAlgorithm):
         )
         self.parameters = list(policy.parameters())
         self.dtype = type_of(self.parameters)
+        self.reads_bytes = getattr(policy, "reads_bytes", False)
         self.optimizer = Adam(self.parameters, learning_rate=learning_rate, eps=adam_eps)
         self.evaluate_actions = evaluations_of(policy)
         if observation_normalizer is not None:
@@ -96,7 +97,7 @@ class PPO(OnPolicyAlgorithm):
 
     def losses_and_gradients(self, batch: Batch) -> tuple[Metrics, Sequence[Tensor | None]]:
         """The losses of a minibatch, and their gradient at each parameter, clipped."""
-        batch = plain(batch, self.dtype)
+        batch = plain(batch, self.dtype, reads_bytes=self.reads_bytes)
         if self.normalize_advantages:
             batch = batch | {"advantages": normalized(batch["advantages"])}
         (_, logprobs, values, entropy), pull = self.evaluate_actions.vjp(batch["obs"], batch["actions"])

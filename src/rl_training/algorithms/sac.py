@@ -71,6 +71,7 @@ class SAC(Algorithm):
         self.critic_parameters = list(self.model.critics.parameters())
         self.target_parameters = list(getattr(self.target, "critics", self.target).parameters())
         self.dtype = type_of(self.actor_parameters)
+        self.reads_bytes = getattr(model, "reads_bytes", False)
         self.actor_optimizer = Adam(self.actor_parameters, learning_rate=actor_learning_rate or learning_rate)
         self.critic_optimizer = Adam(self.critic_parameters, learning_rate=learning_rate)
         self.tunes_alpha = alpha == "auto"
@@ -100,7 +101,7 @@ class SAC(Algorithm):
 
     @torch.no_grad()
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (SAC needs no clock)
-        batch = plain(batch, self.dtype)
+        batch = plain(batch, self.dtype, reads_bytes=self.reads_bytes)
         return UpdateResult(self.update_critics(batch) | self.update_actor(batch))
 
     def update_critics(self, batch: Batch, *, next_sample: SACSample | None = None) -> Metrics:

@@ -36,7 +36,7 @@ class ActorCritic(FlatModule, ABC):
     ) -> None:
         super().__init__(parts)
         self.obs_dim, self.action_dim, self.discrete = obs_dim, action_dim, discrete
-        self.encoders = encoders
+        self.encoders, self.reads_bytes = encoders, encoders is not None and encoders.reads_bytes
         self.policy_net, self.value_net = (cast("MLPLayout", parts[name]) for name in ("policy", "value"))
 
     @abstractmethod

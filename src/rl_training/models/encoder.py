@@ -26,6 +26,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.torso, self.layout, self.name = torso, layout, name
         self.features_dim = int(torso.features_dim)  # type: ignore[arg-type]
+        self.reads_bytes = bool(layout.num_bytes)
         memory = torch.channels_last if getattr(torso, "channels_last", False) else torch.contiguous_format
         self.cut = RowCutter(layout, memory_format=memory)
 
@@ -64,6 +65,11 @@ class Encoders(nn.Module):
     @property
     def value(self) -> Encoder:
         return self.policy if self.own_value is None else self.own_value
+
+    @property
+    def reads_bytes(self) -> bool:
+        """Whether rows are of bytes."""
+        return self.policy.reads_bytes
 
     @property
     def features_dims(self) -> tuple[int, int]:
@@ -113,7 +119,7 @@ class RowCutter:
         """Columns (batch, n) of one part in its own shape, images as floats in [0, 1] with channels first."""
         if part.image:
             return self.image(part, torch.unflatten(columns, 1, part.shape))
-        return columns if part.choices or len(part.shape) == 1 else torch.unflatten(columns, 1, part.shape)
+        return columns if part.choices or len(part.shape) < 2 else torch.unflatten(columns, 1, part.shape)
 
     def image(self, part: ObsPart, frames: Tensor) -> Tensor:
         """(batch, channels, height, width); what is stored with channels last is not moved for channels-last memory."""
@@ -129,7 +135,7 @@ class RowCutter:
 
 def float_columns(rows: Tensor, layout: RowLayout) -> Tensor:
     """The columns of rows that are floats, as a view."""
-    return rows if rows.dtype != torch.uint8 else rows[:, : layout.first_byte].view(torch.float32)
+    return rows[..., : layout.first_byte].view(torch.float32) if layout.num_bytes else rows
 
 
 def tree(paths: Sequence[tuple[str | int, ...]], leaves: Sequence[Any]) -> Any:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import torch
@@ -14,6 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rl_training.models.flat_mlp import FlatMLP
+from rl_training.rows import columns_of
+from rl_training.types import ObsPart
 
 RELU_GAIN = math.sqrt(2)
 
@@ -103,6 +107,36 @@ class Impala(ConvolutionalTorso):
         blocks = [module for module in self.modules() if isinstance(module, ResidualBlock)]
         for block in blocks:  # so that what all blocks add together is of the size of what goes past them
             nn.init.orthogonal_(block.second.weight, RELU_GAIN / math.sqrt(len(blocks)))
+
+
+class Combined(nn.Module):
+    """Dict and Tuple with images in them: images by a network for images each, vectors by a layer each, choices one-hot; what
+    comes of them is joined and read by one layer."""
+
+    channels_last = True
+
+    def __init__(
+        self, parts: Sequence[ObsPart], images: Sequence[nn.Module], *, vector_width: int = 64, features_dim: int = 256
+    ) -> None:
+        super().__init__()
+        self.parts, self.features_dim = tuple(parts), features_dim
+        self.images = nn.ModuleList(images)
+        vectors = [part for part in parts if not part.image and not part.choices]
+        self.vectors = nn.ModuleList(nn.Linear(columns_of(part), vector_width, dtype=torch.float32) for part in vectors)
+        widths = [int(image.features_dim) for image in images] + [vector_width] * len(vectors)  # type: ignore[arg-type]
+        widths += [columns_of(part) for part in parts if part.choices]
+        self.joined = nn.Linear(sum(widths), features_dim, dtype=torch.float32)
+        for layer in (*self.vectors, self.joined):
+            orthogonal(layer)
+
+    def forward(self, obs: Any) -> Tensor:
+        given = [(part, reduce(getitem, part.path, obs)) for part in self.parts]
+        images = (value for part, value in given if part.image)
+        vectors = (value.flatten(1) for part, value in given if not part.image and not part.choices)
+        features = [image(value) for image, value in zip(self.images, images, strict=True)]
+        features += [layer(value).tanh() for layer, value in zip(self.vectors, vectors, strict=True)]
+        features += [value for part, value in given if part.choices]
+        return F.relu(self.joined(torch.cat(features, dim=-1)))
 
 
 class ResidualBlock(nn.Module):

@@ -18,6 +18,7 @@ class PPGConfig(PPOConfig):
     paper: ClassVar[str] = "Cobbe et al., 2021, arXiv:2009.04416"
     discrete: ClassVar[bool] = True
     continuous: ClassVar[bool] = True
+    images: ClassVar[bool] = True
     default_num_threads: ClassVar[int] = 1
     search_space: ClassVar[SearchSpace] = {
         **PPOConfig.search_space,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,12 +14,13 @@ from rl_training.envs.spaces import network_space
 from rl_training.errors import ConfigError, RLTrainingError
 from rl_training.imports import imported, is_import_path, source_hash
 from rl_training.models.encoder import Encoder, Encoders
-from rl_training.models.torsos import TORSOS
+from rl_training.models.normalizer import NumbersNormalizer, ObservationNormalizer
+from rl_training.models.torsos import TORSOS, Combined
 from rl_training.options._networks import IMAGE_NETWORKS, MLP, Network, NetworkOptions
 from rl_training.rows import layout_of
 from rl_training.runtime.rng import isolated_rng
 from rl_training.runtime.torch_settings import single_precision
-from rl_training.types import EnvSpec
+from rl_training.types import EnvSpec, ObsPart
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +31,7 @@ def policy_encoders(options: NetworkOptions, env: EnvSpec, *, shared: bool = Tru
     """What a policy and a value function read through; None where both are MLPs over observations. Without networks of their
     own they share one if `shared` says so."""
     choices = options.networks
-    if all(choice.network == MLP for choice in choices.values()):
+    if not has_torsos(options):
         return None
     if shared and choices.keys() == {"network"}:
         return Encoders(encoder(choices["network"], env, option="network"))
@@ -39,28 +41,43 @@ def policy_encoders(options: NetworkOptions, env: EnvSpec, *, shared: bool = Tru
 
 def encoder(choice: Network, env: EnvSpec, *, option: str) -> Encoder:
     """One network over an environment's rows, with weights of its own."""
-    kind, space = _torso_class(choice.network, env, option), network_space(env)
-    given = "".join(f", {name}={value!r}" for name, value in choice.kwargs.items())
-    call = f"{option}: {choice.network}(observation_space{given})"
-    try:
-        torso = kind(space, **choice.kwargs)
-    except RLTrainingError:
-        raise
-    except Exception as error:
-        raise ConfigError(f"{call} raised {type(error).__name__}: {error}; the space is {space}") from error
-    if not isinstance(torso, nn.Module) or not isinstance(getattr(torso, "features_dim", None), int):
-        lacks = "is no nn.Module" if not isinstance(torso, nn.Module) else "has no integer features_dim"
-        raise ConfigError(f"{call} {lacks}; {CONTRACT}")
-    return Encoder(torso, layout_of(env), name=choice.network)
+    if choice.network not in TORSOS:
+        found = imported(choice.network, option=option)
+        if not callable(found):
+            raise ConfigError(f"{option}: {choice.network!r} is a {type(found).__name__}; {CONTRACT}")
+        return Encoder(_made(found, choice, network_space(env), option), layout_of(env), name=choice.network)
+    kind, images = TORSOS[choice.network], [part for part in env.observation if part.image]
+    if bool(images) != (choice.network in IMAGE_NETWORKS):
+        raise _misfit(choice.network, env, option)
+    if not images:
+        row = replace(env, observation=())  # choices are one-hot in it, and it is read as the vector that it is
+        return Encoder(_made(kind, choice, network_space(row), option), layout_of(row), name=choice.network)
+    torsos = [_made(kind, choice, network_space(replace(env, observation=(_alone(part),))), option) for part in images]
+    alone = not env.observation[0].path
+    return Encoder(torsos[0] if alone else Combined(env.observation, torsos), layout_of(env), name=choice.network)
+
+
+def observation_normalizer(env: EnvSpec) -> ObservationNormalizer:
+    """Of the numbers that an environment's observations hold; ConfigError where they are images alone."""
+    layout = layout_of(env)
+    if not layout.num_numbers:
+        raise ConfigError(
+            f"normalize_observations: {env.env_id} observes nothing but images, which networks bring to [0, 1] themselves; "
+            "leave it out"
+        )
+    return ObservationNormalizer(env.obs_dim) if layout.num_numbers == env.obs_dim else NumbersNormalizer(layout)
 
 
 def require_networks(options: Any, env: EnvSpec) -> None:
     """ConfigError for a network that cannot be made for these observations, or does not give what it says: each is made once
-    and tried on two of them."""
+    and tried on two of them. And for a normaliser that would have nothing to do."""
     if not isinstance(options, NetworkOptions):
         return
+    if getattr(options, "normalize_observations", False):
+        observation_normalizer(env)
+    images = any(part.image for part in env.observation)
     for option, choice in options.networks.items():
-        if choice.network == MLP:
+        if choice.network == MLP and not images:
             continue
         with isolated_rng(0), single_precision(), torch.no_grad():
             tried = encoder(choice, env, option=option).eval()
@@ -69,6 +86,11 @@ def require_networks(options: Any, env: EnvSpec) -> None:
                 tried(rows)
             except Exception as error:
                 raise ConfigError(f"{option}: {choice.network!r} fails on two observations of {env.env_id}: {error}") from error
+
+
+def has_torsos(options: Any) -> bool:
+    """Whether anything but MLPs reads observations."""
+    return isinstance(options, NetworkOptions) and any(choice.network != MLP for choice in options.networks.values())
 
 
 def network_sources(options: Any) -> dict[str, str]:
@@ -89,13 +111,30 @@ def source_differences(saved: Mapping[str, str], options: Any) -> list[str]:
     ]
 
 
-def _torso_class(name: str, env: EnvSpec, option: str) -> Any:
-    if name in TORSOS:
-        if name in IMAGE_NETWORKS and not env.observation:
-            what = f"{option}: {name!r} reads images; {env.env_id} observes a vector of {env.obs_dim}"
-            raise ConfigError(f"{what}; possible: {MLP}, residual_mlp, or a network of your own")
-        return TORSOS[name]
-    found = imported(name, option=option)
-    if not callable(found):
-        raise ConfigError(f"{option}: {name!r} is a {type(found).__name__}; {CONTRACT}")
-    return found
+def _made(kind: Any, choice: Network, space: Any, option: str) -> nn.Module:
+    given = "".join(f", {name}={value!r}" for name, value in choice.kwargs.items())
+    call = f"{option}: {choice.network}(observation_space{given})"
+    try:
+        torso = kind(space, **choice.kwargs)
+    except RLTrainingError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{call} raised {type(error).__name__}: {error}; the space is {space}") from error
+    if isinstance(torso, nn.Module) and isinstance(getattr(torso, "features_dim", None), int):
+        return torso
+    lacks = "has no integer features_dim" if isinstance(torso, nn.Module) else "is no nn.Module"
+    raise ConfigError(f"{call} {lacks}; {CONTRACT}")
+
+
+def _misfit(name: str, env: EnvSpec, option: str) -> ConfigError:
+    images = [f"the image {part.name} of shape {part.shape}" for part in env.observation if part.image]
+    reads, possible = ("vectors", IMAGE_NETWORKS) if images else ("images", (MLP, "residual_mlp"))
+    what = images[0] if images else f"a vector of {env.obs_dim} numbers"
+    return ConfigError(
+        f"{option}: {name!r} reads {reads}; {env.env_id} observes {what}. Possible: {', '.join(possible)}, or a network of "
+        "your own, package.module:Class"
+    )
+
+
+def _alone(part: ObsPart) -> ObsPart:
+    return replace(part, path=())
