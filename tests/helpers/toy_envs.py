@@ -193,7 +193,7 @@ class Broken(Counting):
 
 
 class Catch(gym.Env[np.ndarray, Any]):
-    """A ball falls through an image of 10x10x4, one row a step, drifting by up to one column; a paddle in the last row catches it.
+    """A ball falls through an image of 10x10x4, a row a step, drifting by up to one column; a paddle below catches it.
 
     Plane 0 is the paddle, plane 1 the ball, plane 2 where it was (so that its drift can be seen), plane 3 the row under which
     it is too late. 1 for a catch, -1 for a miss, after nine steps; standing still catches one ball in ten, a policy that sees

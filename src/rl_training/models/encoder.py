@@ -126,7 +126,7 @@ class RowCutter:
         if len(part.shape) == 2:
             frames = frames.unsqueeze(1)
         elif not channels_first(part):
-            frames = frames.movedim(-1, -3)
+            frames = frames.permute(0, 3, 1, 2) if frames.dim() == 4 else frames.permute(0, 1, 4, 2, 3)
         if len(part.shape) == 4:
             frames = frames.flatten(1, 2)
         image = frames.to(torch.float32, memory_format=self.memory_format)

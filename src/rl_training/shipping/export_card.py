@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rl_training.experiment.checkpoint import read_header
 from rl_training.experiment.locate import run_directory_of, step_of
 from rl_training.experiment.metadata import numeric_environment
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from rl_training.models.encoded_policy import StandalonePolicy
     from rl_training.runtime.policy import Policy
     from rl_training.shipping.export import Exported
+    from rl_training.types import ObsPart
 
 USES = {
     "onnx": """\
@@ -63,9 +66,9 @@ def model_card(policy: Policy, network: StandalonePolicy, exported: Exported, ch
         ("made with", versions),
     ]
     table = "\n".join(f"| {name} | {value} |" for name, value in rows)
-    inputs = [(part.name, f"{(1, *part.shape)}", part.input_dtype) for part in layout_of(spec).parts]
-    arrays = "".join(f'    "{name}": np.zeros({shape}, dtype=np.{dtype}),\n' for name, shape, dtype in inputs)
-    tensors = ", ".join(f"torch.zeros({shape}, dtype=torch.{dtype})" for _, shape, dtype in inputs)
+    parts = layout_of(spec).parts
+    arrays = "".join(f'    "{part.name}": {_example(part, "np", "array")},\n' for part in parts)
+    tensors = ", ".join(_example(part, "torch", "tensor") for part in parts)
     use = USES[exported.format].format(file=exported.path.name, arrays=arrays, tensors=tensors)
     return f"""\
 # {config.algo} on {config.env_id}
@@ -92,6 +95,13 @@ best; those it explored with are not in the file, nor can training go on from it
 {config.to_yaml().rstrip()}
 ```
 """
+
+
+def _example(part: ObsPart, library: str, constructor: str) -> str:
+    """One observation of a part as code: the first of its choices, or nothing but zeros."""
+    if part.choices:
+        return f"{library}.{constructor}({np.reshape(part.start, (1, *part.shape)).tolist()})"
+    return f"{library}.zeros({(1, *part.shape)}, dtype={library}.{part.input_dtype})"
 
 
 def _observations(policy: Policy) -> str:
