@@ -127,6 +127,11 @@ class EnvSpec:
     action_start: int = 0  # a Discrete space may count from another number than 0
     observation: tuple[ObsPart, ...] = ()  # what a row holds; () where it is a flat vector of numbers
 
+    @property
+    def in_bytes(self) -> bool:
+        """Whether rows are of bytes, since there are images in them."""
+        return any(part.in_bytes for part in self.observation)
+
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """From the learner's [-1, 1] (clipped to it) or indices to what the environment was declared with."""
         if self.discrete:

@@ -197,15 +197,17 @@ class Catch(gym.Env[np.ndarray, Any]):
 
     Plane 0 is the paddle, plane 1 the ball, plane 2 where it was (so that its drift can be seen), plane 3 the row under which
     it is too late. 1 for a catch, -1 for a miss, after nine steps; standing still catches one ball in ten, a policy that sees
-    all of them. `dtype` is "uint8" (0 and 255), "bool" or "float32" (0 and 1); `first` puts the channels first.
+    all of them. `dtype` is "uint8" (0 and 255), "bool" or "float32" (0 and 1); `first` puts the channels first. A
+    `continuous` action is rounded.
     """
 
-    def __init__(self, *, size: int = 10, dtype: str = "uint8", first: bool = False) -> None:
+    def __init__(self, *, size: int = 10, dtype: str = "uint8", first: bool = False, continuous: bool = False) -> None:
         self.size, self.dtype, self.first = size, dtype, first
         self.on = 255 if dtype == "uint8" else 1
         shape = (4, size, size) if first else (size, size, 4)
         self.observation_space = Box(0, self.on, shape, dtype=dtype)  # type: ignore[arg-type]
-        self.action_space = Discrete(3)
+        self.continuous = continuous
+        self.action_space = Box(-1.0, 1.0, (1,), dtype=np.float32) if continuous else Discrete(3)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
@@ -215,7 +217,8 @@ class Catch(gym.Env[np.ndarray, Any]):
         return self._obs(), {}
 
     def step(self, action: Any) -> Step:
-        self.paddle = int(np.clip(self.paddle + int(action) - 1, 0, self.size - 1))
+        move = round(float(action[0])) if self.continuous else int(action) - 1
+        self.paddle = int(np.clip(self.paddle + move, 0, self.size - 1))
         self.before, self.row = self.ball, self.row + 1
         self.ball += self.drift
         if not 0 <= self.ball < self.size:
@@ -284,6 +287,7 @@ for _name, _class in {"Bandit": Bandit, "Counting": Counting, "Drift": Drift, "U
 
 for _id, _class, _kwargs in (
     ("ToyCatch-v0", Catch, {}),
+    ("ToyCatchContinuous-v0", Catch, {"continuous": True}),
     ("ToyMixed-v0", Mixed, {}),
 ):
     if _id not in gym.registry:

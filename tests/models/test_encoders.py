@@ -4,14 +4,17 @@ import pytest
 import torch
 from gymnasium.spaces import Box
 from my_nets import OfOurLayers, Torso
+from replay_batches import batch_of
 from torch import nn
 
-from rl_training.algorithms import PPG, PPO
+from rl_training.algorithms import PPG, PPO, SAC
 from rl_training.algorithms.ppg import policy_columns, ppg_auxiliary_loss
 from rl_training.algorithms.ppo import ppo_loss
 from rl_training.models.encoder import CHUNK, Encoder, Encoders
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.mlp_ppg import MLPPPGModel
+from rl_training.models.mlp_sac import MLPSACModel
+from rl_training.models.mlp_td3 import MLPTD3Model
 from rl_training.models.torsos import TORSOS, Impala, MinAtar, Nature, ResidualMLP
 from rl_training.rows import RowLayout
 from rl_training.types import ObsPart
@@ -118,6 +121,56 @@ def test_separate_value_epochs_move_the_value_function_and_what_it_alone_reads(a
     learner.update({name: column for name, column in batch.items() if name != "returns"})
     moved = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
     assert {name for name in moved if name.startswith("encoders.policy")}
+
+
+def off_policy(kind, **settings):
+    torch.manual_seed(3)
+    return kind(OBS, 2, (6,), actor_encoder=encoder(), critic_encoder=encoder(width=8), **settings)
+
+
+def assert_all_close(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [MLPSACModel, MLPTD3Model])
+def test_critics_behind_an_encoder_go_back_to_all_they_are_made_of_and_to_actions_alone(kind):
+    model, obs, actions = off_policy(kind), torch.randn(ROWS, OBS), torch.randn(ROWS, 2).requires_grad_()
+    d, parameters = torch.randn(2, ROWS), list(model.critics.parameters())
+    expected = torch.autograd.grad(model.q_values(obs, actions), [*parameters, actions], d)
+    q_values, pull = model.q_values.vjp(obs, actions.detach())
+    torch.testing.assert_close(q_values, model.q_values(obs, actions).detach(), rtol=1e-4, atol=1e-5)
+    assert_all_close(pull(d), expected[:-1])
+    _, pull = model.q_values.vjp(obs, actions.detach(), wrt=1)
+    torch.testing.assert_close(pull(d), expected[-1], rtol=1e-4, atol=1e-6)
+    _, pull = model.q_values.vjp(obs, actions.detach(), members=torch.tensor([1]))
+    alone = torch.autograd.grad(model.q_values(obs, actions)[1], parameters, d[1])
+    assert_all_close(pull(d[1:]), alone)
+
+
+def test_actors_behind_an_encoder_go_back_to_all_they_are_made_of():
+    obs, d = torch.randn(ROWS, OBS), torch.randn(ROWS, 2)
+    model = off_policy(MLPTD3Model)
+    actions, pull = model.actor.actions.vjp(obs)
+    torch.testing.assert_close(actions, model.actor(obs).detach())
+    assert_all_close(pull(d), torch.autograd.grad(model.actor(obs), list(model.actor.parameters()), d))
+    model, d_logprobs = off_policy(MLPSACModel), torch.randn(ROWS)
+    torch.manual_seed(5)
+    sample, pull = model.sample_actions.vjp(obs)
+    torch.manual_seed(5)
+    expected = model.sample_actions(obs)
+    assert_all_close(sample, (column.detach() for column in expected))
+    assert_all_close(pull(d, d_logprobs), torch.autograd.grad(list(expected), list(model.actor.parameters()), (d, d_logprobs)))
+
+
+def test_target_critics_have_an_encoder_of_their_own_that_follows():
+    learner = SAC(off_policy(MLPSACModel), learning_rate=1e-2, tau=0.5)
+    source, target = (dict(critics.encoder.named_parameters()) for critics in (learner.model.critics, learner.target))
+    before = {name: p.detach().clone() for name, p in target.items()}
+    learner.update(batch_of(ROWS, OBS, 2))
+    for name, p in target.items():
+        assert not torch.equal(source[name], before[name])
+        torch.testing.assert_close(p, (source[name] + before[name]) / 2)
 
 
 def test_one_torso_for_both_runs_once_for_each_update(monkeypatch):

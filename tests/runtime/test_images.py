@@ -182,7 +182,7 @@ def test_observations_that_are_not_as_declared_are_refused_by_predict(tmp_path):
             "ars Catch",
             {},
             UnsupportedSpace,
-            "ARS reads vectors; .* observes the image obs of shape .10, 10, 4.. For images: ppg, ppo",
+            "ARS reads vectors; .* observes the image obs of shape .10, 10, 4.. For images: ddpg, ppg, ppo, sac, td3",
         ),
         (
             "ppo Catch",

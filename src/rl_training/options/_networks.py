@@ -9,7 +9,7 @@ from pydantic import field_validator, model_validator
 
 from rl_training.errors import ConfigError, did_you_mean
 from rl_training.imports import is_import_path
-from rl_training.options.base import CommonOptions, HiddenSizes, Options, Problem, option
+from rl_training.options.base import CommonOptions, Options, Problem, option
 
 MLP = "mlp"
 IMAGE_NETWORKS = ("nature", "impala", "minatar")
@@ -55,8 +55,6 @@ class Network(Options):
 
 class NetworkOptions(CommonOptions):
     """What stands between observations and the algorithm's own outputs."""
-
-    hidden_sizes: HiddenSizes
 
     network: str = option(MLP, f"What reads observations: {MEANING}.", words=NAMES)
     network_kwargs: dict[str, Any] = option({}, "Arguments of the network, such as channels of impala.")

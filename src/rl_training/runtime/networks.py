@@ -39,6 +39,18 @@ def policy_encoders(options: NetworkOptions, env: EnvSpec, *, shared: bool = Tru
     return Encoders(*(encoder(choices[option], env, option=option) for option in (actor, critic)))
 
 
+def actor_and_critic_encoders(options: Any, env: EnvSpec) -> dict[str, Encoder | None]:
+    """As the models of off-policy learners take them by name, None for an MLP over observations; MOPO's has no such options."""
+    made: dict[str, Encoder | None] = {"actor_encoder": None, "critic_encoder": None}
+    if has_torsos(options):
+        for name in made:
+            option = name.replace("encoder", "network")
+            choice = getattr(options, option) or options.of_both
+            used = option if getattr(options, option) else "network"
+            made[name] = None if choice.network == MLP else encoder(choice, env, option=used)
+    return made
+
+
 def encoder(choice: Network, env: EnvSpec, *, option: str) -> Encoder:
     """One network over an environment's rows, with weights of its own."""
     if choice.network not in TORSOS:
