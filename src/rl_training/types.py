@@ -73,16 +73,64 @@ class TrainResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ObsPart:
+    """One Box, Discrete, MultiDiscrete or MultiBinary of an observation space, as the environment declares it."""
+
+    path: tuple[str | int, ...]  # the keys of Dict and places of Tuple that lead to it; () where it is the whole observation
+    kind: str  # "box", "discrete", "multi_discrete" or "multi_binary"
+    shape: tuple[int, ...] = ()
+    dtype: str = "float32"
+    high: float = 1.0  # the highest number of an image that is kept in bytes
+    choices: tuple[int, ...] = ()  # how many there are, of Discrete and MultiDiscrete
+    start: tuple[int, ...] = ()  # where these begin to count
+
+    @property
+    def name(self) -> str:
+        """As messages and exported files have it: `obs`, `obs.camera`, `obs.0.goal`."""
+        return ".".join(["obs", *map(str, self.path)])
+
+    @property
+    def image(self) -> bool:
+        """Whether a network for images reads it: a Box of three axes, of two in bytes, or of four, a stack of frames."""
+        axes = len(self.shape)
+        return self.kind == "box" and (axes in (3, 4) or (axes == 2 and self.in_bytes))
+
+    @property
+    def in_bytes(self) -> bool:
+        """Whether a row keeps it in bytes."""
+        return self.kind == "box" and self.dtype in ("uint8", "bool") and len(self.shape) in (2, 3, 4)
+
+    @property
+    def input_dtype(self) -> str:
+        """The type in which an exported policy takes it."""
+        return "int64" if self.choices else "uint8" if self.in_bytes else "float32"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ObsPart:
+        known: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        return cls(**known)
+
+
+@dataclass(frozen=True, slots=True)
 class EnvSpec:
     """Shapes and bounds a learner needs to know. Stored in the checkpoint, so predicting needs no environment."""
 
     env_id: str
-    obs_dim: int
+    obs_dim: int  # how wide a row is that holds an observation (`rows.py`)
     action_dim: int  # number of actions when discrete
     discrete: bool = False
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     action_start: int = 0  # a Discrete space may count from another number than 0
+    observation: tuple[ObsPart, ...] = ()  # what a row holds; () where it is a flat vector of numbers
+
+    @property
+    def in_bytes(self) -> bool:
+        """Whether rows are of bytes, since there are images in them."""
+        return any(part.in_bytes for part in self.observation)
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """From the learner's [-1, 1] (clipped to it) or indices to what the environment was declared with."""
@@ -105,12 +153,16 @@ class EnvSpec:
         return learners
 
     def to_dict(self) -> dict[str, Any]:
-        values = asdict(self)
-        return values | {"low": list(self.low), "high": list(self.high)}
+        values = asdict(self) | {"low": list(self.low), "high": list(self.high)}
+        parts = [part.to_dict() for part in self.observation]
+        # of vectors nothing is said, so that their checkpoints are what they always were
+        return values | {"observation": parts} if parts else {k: v for k, v in values.items() if k != "observation"}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EnvSpec:
-        return cls(**{**values, "low": tuple(values["low"]), "high": tuple(values["high"])})
+        parts = tuple(ObsPart.from_dict(part) for part in values.get("observation", ()))
+        bounds = {name: tuple(values[name]) for name in ("low", "high")}
+        return cls(**{**values, **bounds, "observation": parts})
 
 
 @lru_cache(maxsize=64)

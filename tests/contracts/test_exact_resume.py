@@ -96,8 +96,9 @@ def test_the_default_type_of_tensors_that_a_user_has_set_changes_nothing_and_sta
     stopped = train(config, callbacks=[StopAt(int(config.total_timesteps * 0.55))])
     double = resume_training(stopped.run_dir)
     policy = load_policy(double.checkpoint_path)
-    obs = [0.1] * policy.spec.obs_dim
-    said = policy.evaluate(num_episodes=1), policy.predict(obs), policy.predict([obs, obs])
+    obs = policy.environments().make().reset(seed=0)[0]
+    many = obs if policy.spec.observation else [obs, obs]
+    said = policy.evaluate(num_episodes=1), policy.predict(obs), policy.predict(many)
     assert torch.get_default_dtype() == torch.float64
 
     torch.set_default_dtype(torch.float32)
@@ -105,7 +106,7 @@ def test_the_default_type_of_tensors_that_a_user_has_set_changes_nothing_and_sta
     assert state_difference(double.checkpoint_path, single.checkpoint_path) is None
     assert history(double.run_dir) == history(single.run_dir)
     policy = load_policy(single.checkpoint_path)
-    assert difference(said, (policy.evaluate(num_episodes=1), policy.predict(obs), policy.predict([obs, obs]))) is None
+    assert difference(said, (policy.evaluate(num_episodes=1), policy.predict(obs), policy.predict(many))) is None
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -266,3 +266,26 @@ def test_a_buffers_generator_may_be_replaced() -> None:
     first = drawn(buffers[0])
     buffers[0].rng = np.random.default_rng(5)
     assert drawn(buffers[0]) == drawn(buffers[1]) != first
+
+
+def test_transitions_with_images_are_kept_in_bytes_and_come_back_to_the_bit():
+    buffer = ReplayBuffer(5, obs_dim=7, action_dim=2, seed=0, in_bytes=True)
+    rng = np.random.default_rng(1)
+    rows = {name: rng.integers(256, size=(8, 7), dtype=np.uint8) for name in ("obs", "next_obs")}
+    rows |= {"actions": rng.normal(size=(8, 2)).astype(np.float32)}
+    rows |= {name: rng.normal(size=8).astype(np.float32) for name in ("rewards", "dones", "cuts")}
+    buffer.add({name: column[:6] for name, column in rows.items()})
+    buffer.add({name: column[6:] for name, column in rows.items()})
+    # five numbers of four bytes, two observations of seven, and two bytes that are nothing
+    assert buffer.nbytes == 5 * 36
+    kept = [5, 6, 7, 3, 4]  # the sixth began the ring anew
+    for name, column in buffer.transitions.items():
+        assert column.numpy().tobytes() == rows[name][kept].tobytes(), name
+    again = ReplayBuffer(5, obs_dim=7, action_dim=2, seed=0, in_bytes=True)
+    again.load_state_dict(buffer.state_dict())
+    one, other = buffer.sample(64), again.sample(64)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert one["obs"].dtype == torch.uint8
+    copied = copy.deepcopy(buffer)
+    copied.add(rows)
+    assert torch.equal(buffer.transitions["obs"], again.transitions["obs"])

@@ -192,6 +192,84 @@ class Broken(Counting):
         raise ValueError(f"told to break at step {self.at}")
 
 
+class Catch(gym.Env[np.ndarray, Any]):
+    """A ball falls through an image of 10x10x4, a row a step, drifting by up to one column; a paddle below catches it.
+
+    Plane 0 is the paddle, plane 1 the ball, plane 2 where it was (so that its drift can be seen), plane 3 the row under which
+    it is too late. 1 for a catch, -1 for a miss, after nine steps; standing still catches one ball in ten, a policy that sees
+    all of them. `dtype` is "uint8" (0 and 255), "bool" or "float32" (0 and 1); `first` puts the channels first. A
+    `continuous` action is rounded.
+    """
+
+    def __init__(self, *, size: int = 10, dtype: str = "uint8", first: bool = False, continuous: bool = False) -> None:
+        self.size, self.dtype, self.first = size, dtype, first
+        self.on = 255 if dtype == "uint8" else 1
+        shape = (4, size, size) if first else (size, size, 4)
+        self.observation_space = Box(0, self.on, shape, dtype=dtype)  # type: ignore[arg-type]
+        self.continuous = continuous
+        self.action_space = Box(-1.0, 1.0, (1,), dtype=np.float32) if continuous else Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.row, self.paddle = 0, self.size // 2
+        self.ball, self.drift = int(self.np_random.integers(self.size)), int(self.np_random.integers(-1, 2))
+        self.before = self.ball
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Step:
+        move = round(float(action[0])) if self.continuous else int(action) - 1
+        self.paddle = int(np.clip(self.paddle + move, 0, self.size - 1))
+        self.before, self.row = self.ball, self.row + 1
+        self.ball += self.drift
+        if not 0 <= self.ball < self.size:
+            self.ball, self.drift = int(np.clip(self.ball, 0, self.size - 1)), -self.drift
+        over = self.row == self.size - 1
+        return self._obs(), (1.0 if self.paddle == self.ball else -1.0) if over else 0.0, over, False, {}
+
+    def _obs(self) -> np.ndarray:
+        image = np.zeros((self.size, self.size, 4), dtype=self.dtype)
+        image[self.size - 1, self.paddle, 0] = self.on
+        image[self.row, self.ball, 1] = self.on
+        image[max(0, self.row - 1), self.before, 2] = self.on
+        image[self.size - 1, :, 3] = self.on
+        return np.ascontiguousarray(image.transpose(2, 0, 1)) if self.first else image
+
+
+class Mixed(gym.Env[Any, Any]):
+    """Something of every kind, all of it random but for the clue: 1 for the action that `clue` numbers, episodes of 6 steps.
+
+    The clue stands in a Discrete of 3; with `images` there is a camera beside it, in bytes.
+    """
+
+    def __init__(self, *, images: bool = True, as_tuple: bool = False) -> None:
+        parts: dict[str, gym.Space[Any]] = {
+            "clue": Discrete(3, start=5),
+            "position": Box(-np.inf, np.inf, (2,), dtype=np.float32),
+            "inner": gym.spaces.Dict({"buttons": gym.spaces.MultiBinary(2), "knobs": gym.spaces.MultiDiscrete([2, 3])}),
+        }
+        if images:
+            parts["camera"] = Box(0, 255, (9, 8, 3), dtype=np.uint8)
+        self.as_tuple = as_tuple
+        self.observation_space = gym.spaces.Tuple(list(parts.values())) if as_tuple else gym.spaces.Dict(parts)
+        self.action_space, self.parts = Discrete(3), parts
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        for space in self.parts.values():
+            space.seed(int(self.np_random.integers(2**31)))
+        self.steps = 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Step:
+        reward, self.steps = float(int(action) == int(self.clue) - 5), self.steps + 1
+        return self._obs(), reward, self.steps == 6, False, {}
+
+    def _obs(self) -> Any:
+        drawn = {name: space.sample() for name, space in self.parts.items()}
+        self.clue = drawn["clue"]
+        return tuple(drawn.values()) if self.as_tuple else drawn
+
+
 def make_counting() -> Counting:
     """A factory that a worker process can import."""
     return Counting()
@@ -206,3 +284,11 @@ for _name, _class in {"Bandit": Bandit, "Counting": Counting, "Drift": Drift, "U
     for _suffix, _continuous in (("", False), ("Continuous", True)):
         if (_id := f"Toy{_name}{_suffix}-v0") not in gym.registry:
             gym.register(_id, entry_point=f"toy_envs:{_class.__name__}", kwargs={"continuous": _continuous})
+
+for _id, _class, _kwargs in (
+    ("ToyCatch-v0", Catch, {}),
+    ("ToyCatchContinuous-v0", Catch, {"continuous": True}),
+    ("ToyMixed-v0", Mixed, {}),
+):
+    if _id not in gym.registry:
+        gym.register(_id, entry_point=f"toy_envs:{_class.__name__}", kwargs=_kwargs)

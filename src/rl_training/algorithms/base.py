@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from rl_training.errors import CheckpointError
+from rl_training.models.encoded_policy import StandalonePolicy
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
 from rl_training.models.optim import Adam
-from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, State, UpdateResult
 
 EpisodePolicy: TypeAlias = "Callable[[Tensor, list[int]], Tensor]"
@@ -30,6 +30,7 @@ class Algorithm(ABC):
     saved: ClassVar[tuple[str, ...]] = ()
     learning_rate: float
     dtype: torch.dtype = torch.float32  # of the parameters; what is handed in is made so
+    reads_bytes: bool = False  # but for rows of bytes, where the networks read these
 
     @abstractmethod
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
@@ -45,7 +46,7 @@ class Algorithm(ABC):
         remember something from one step to the next."""
         return lambda obs, _: self.act(obs, deterministic=True)
 
-    def policy_network(self, env: EnvSpec) -> PolicyNetwork | None:  # noqa: ARG002 (those that have one scale its actions)
+    def policy_network(self, env: EnvSpec) -> StandalonePolicy | None:  # noqa: ARG002 (those that have one scale its actions)
         """The deterministic policy as a network that stands alone, for use elsewhere; None for a learner that has none:
         a planner, or one whose networks are a user's own module."""
         return None

@@ -49,7 +49,7 @@ class DDPG(DeterministicActorAlgorithm):
 
     @torch.no_grad()
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (DDPG needs no clock)
-        batch = plain(batch, self.dtype)
+        batch = plain(batch, self.dtype, reads_bytes=self.reads_bytes)
         critic = self.update_critics(batch)
         actor = self.update_actor(batch)
         self.move_targets()

@@ -14,9 +14,9 @@ from rl_training.algorithms.td import td_targets
 from rl_training.kernels.losses import critic_loss, deterministic_actor_loss
 from rl_training.models.adapters import actions_of, exported, q_values_of
 from rl_training.models.deterministic import DeterministicActorCritic
+from rl_training.models.encoded_policy import StandalonePolicy
 from rl_training.models.entry import of_any_obs, type_of
 from rl_training.models.optim import Adam, polyak_update
-from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics
 
 FIRST = torch.tensor([0])  # of the critics: the one that the actor climbs
@@ -53,6 +53,7 @@ class DeterministicActorAlgorithm(Algorithm):
         self.actor_parameters = list(self.model.actor.parameters())
         self.critic_parameters = list(self.model.critics.parameters())
         self.dtype = type_of(self.actor_parameters)
+        self.reads_bytes = getattr(model, "reads_bytes", False)
         self.target_parameters = [*self.target.actor.parameters(), *self.target.critics.parameters()]
         self.actor_optimizer = Adam(self.actor_parameters, learning_rate=actor_learning_rate or learning_rate)
         self.critic_optimizer = Adam(self.critic_parameters, learning_rate=learning_rate)
@@ -63,7 +64,7 @@ class DeterministicActorAlgorithm(Algorithm):
         actions: Tensor = self.actions(obs)
         return actions
 
-    def policy_network(self, env: EnvSpec) -> PolicyNetwork | None:
+    def policy_network(self, env: EnvSpec) -> StandalonePolicy | None:
         return exported(self.model, env)
 
     @of_any_obs

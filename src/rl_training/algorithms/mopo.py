@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from rl_training.algorithms.base import Algorithm
 from rl_training.algorithms.sac import SAC, sac_loss
 from rl_training.errors import NumericsError
+from rl_training.models.encoded_policy import StandalonePolicy
 from rl_training.models.mlp_mopo import ImaginedTransition, MLPMOPOEnsembleModel
 from rl_training.models.mlp_sac import MLPSACModel
-from rl_training.models.policy_network import PolicyNetwork
 from rl_training.planning.dynamics import DynamicsLearner, dynamics_metrics
 from rl_training.planning.known_functions import TransitionFn
 from rl_training.types import Batch, EnvSpec, Metrics, UpdateResult
@@ -64,7 +64,7 @@ class MOPO(Algorithm):
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
         return self.sac.act(obs, deterministic=deterministic)
 
-    def policy_network(self, env: EnvSpec) -> PolicyNetwork | None:
+    def policy_network(self, env: EnvSpec) -> StandalonePolicy | None:
         return self.sac.policy_network(env)
 
     def update_model(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (MOPO needs no clock)

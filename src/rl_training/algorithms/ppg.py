@@ -90,9 +90,9 @@ class PPG(PPO):
         self.auxiliary = asked(model, "auxiliary", model, _auxiliary_by_rows)
         self.value_optimizer: Adam | None = None
         if isinstance(model, MLPPPGModel):
-            # one for each piece of the vector: where E_pi and E_V differ, the momentum of the one must not move the other
-            pieces = model.flat.data.tensor_split([model.num_policy_parameters])
-            self.optimizer, self.value_optimizer = (Adam([p], learning_rate=learning_rate, eps=adam_eps) for p in pieces)
+            # one for each part: where E_pi and E_V differ, the momentum of the one must not move the other
+            parts = model.policy_and_value_parts([p.data for p in self.parameters])
+            self.optimizer, self.value_optimizer = (Adam(part, learning_rate=learning_rate, eps=adam_eps) for part in parts)
         self.auxiliary_optimizer = Adam(self.parameters, learning_rate=aux_learning_rate or learning_rate, eps=adam_eps)
         self.policy_updates = self.auxiliary_updates = 0
 
@@ -105,7 +105,7 @@ class PPG(PPO):
         """One step of the policy phase. A batch without `advantages` trains the value function alone, one without
         `returns` the policy alone: separate epochs, for which the model must be an `MLPPPGModel`."""
         if "advantages" not in batch:
-            return UpdateResult(self._update_value(plain(batch, self.dtype)))
+            return UpdateResult(self._update_value(plain(batch, self.dtype, reads_bytes=self.reads_bytes)))
         self.policy_updates += 1
         policy_alone = "returns" not in batch
         if policy_alone:
@@ -114,14 +114,12 @@ class PPG(PPO):
         if self.value_optimizer is None:
             self.optimizer.step(gradients)
             return UpdateResult(losses)
-        (gradient,) = gradients
-        assert gradient is not None
-        d_policy, d_value = gradient.tensor_split([self.policy.num_policy_parameters])
-        self.optimizer.step([d_policy])
+        d_policy, d_value = self.policy.policy_and_value_parts(gradients)
+        self.optimizer.step(d_policy)
         if policy_alone:
             del losses["value_loss"]
         else:
-            self.value_optimizer.step([d_value])
+            self.value_optimizer.step(d_value)
         return UpdateResult(losses)
 
     def _update_value(self, batch: Batch) -> Metrics:
@@ -139,7 +137,7 @@ class PPG(PPO):
     def auxiliary_update(self, batch: Batch, *, teacher_model: nn.Module | None = None, global_step: int = 0) -> UpdateResult:  # noqa: ARG002
         """One step of the auxiliary phase on `obs, returns`. What to stay close to is `teacher_model`'s policy, or the
         columns of `teacher_columns` where the batch holds them already."""
-        batch = plain(batch, self.dtype)
+        batch = plain(batch, self.dtype, reads_bytes=self.reads_bytes)
         if teacher_model is not None:
             batch = batch | self.teacher_columns(batch["obs"], teacher_model)
         output, pull = self.auxiliary.vjp(batch["obs"])

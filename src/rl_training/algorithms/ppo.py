@@ -12,10 +12,10 @@ from rl_training.algorithms.base import OnPolicyAlgorithm
 from rl_training.kernels.losses import clipped_objective
 from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.adapters import choose_actions, column_of, evaluations_of, exported
+from rl_training.models.encoded_policy import StandalonePolicy
 from rl_training.models.entry import of_any_obs, plain, type_of
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
 from rl_training.models.optim import Adam, clip_gradients
-from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics, UpdateResult
 
 ppo_loss = clipped_objective
@@ -61,6 +61,7 @@ class PPO(OnPolicyAlgorithm):
         )
         self.parameters = list(policy.parameters())
         self.dtype = type_of(self.parameters)
+        self.reads_bytes = getattr(policy, "reads_bytes", False)
         self.optimizer = Adam(self.parameters, learning_rate=learning_rate, eps=adam_eps)
         self.evaluate_actions = evaluations_of(policy)
         if observation_normalizer is not None:
@@ -73,7 +74,7 @@ class PPO(OnPolicyAlgorithm):
     def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
         return choose_actions(self.policy, self.normalize(obs), deterministic=deterministic)
 
-    def policy_network(self, env: EnvSpec) -> PolicyNetwork | None:
+    def policy_network(self, env: EnvSpec) -> StandalonePolicy | None:
         return exported(self.policy, env, normalizer=self.observation_normalizer)
 
     @of_any_obs
@@ -96,7 +97,7 @@ class PPO(OnPolicyAlgorithm):
 
     def losses_and_gradients(self, batch: Batch) -> tuple[Metrics, Sequence[Tensor | None]]:
         """The losses of a minibatch, and their gradient at each parameter, clipped."""
-        batch = plain(batch, self.dtype)
+        batch = plain(batch, self.dtype, reads_bytes=self.reads_bytes)
         if self.normalize_advantages:
             batch = batch | {"advantages": normalized(batch["advantages"])}
         (_, logprobs, values, entropy), pull = self.evaluate_actions.vjp(batch["obs"], batch["actions"])

@@ -50,7 +50,7 @@ class RLPD(SAC):
     @torch.no_grad()
     def update_round(self, batch: Batch, num_updates: int) -> UpdateResult:
         """The batch in `num_updates` slices, one critic update each; the actor and the temperature learn on the last."""
-        batch, rows = plain(batch, self.dtype), len(batch["rewards"]) // num_updates
+        batch, rows = plain(batch, self.dtype, reads_bytes=self.reads_bytes), len(batch["rewards"]) // num_updates
         sample = self.sample_actions(batch["next_obs"])  # of all slices at once: the actor stays as it is until the round's end
         columns_of_all = (*batch.values(), sample.actions, sample.logprobs)
         pieces = zip(*(torch.split(column, rows) for column in columns_of_all), strict=True)

@@ -14,10 +14,10 @@ from rl_training.algorithms.td import td_targets
 from rl_training.algorithms.temperature import Temperature
 from rl_training.kernels.losses import critic_loss, soft_actor_loss
 from rl_training.models.adapters import exported, q_network, q_values_of, samples_of
+from rl_training.models.encoded_policy import StandalonePolicy
 from rl_training.models.entry import flat_columns, of_any_obs, plain, type_of
 from rl_training.models.mlp_sac import MLPSACModel, SACSample
 from rl_training.models.optim import Adam, polyak_update
-from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import Batch, EnvSpec, Metrics, UpdateResult
 
 
@@ -71,6 +71,7 @@ class SAC(Algorithm):
         self.critic_parameters = list(self.model.critics.parameters())
         self.target_parameters = list(getattr(self.target, "critics", self.target).parameters())
         self.dtype = type_of(self.actor_parameters)
+        self.reads_bytes = getattr(model, "reads_bytes", False)
         self.actor_optimizer = Adam(self.actor_parameters, learning_rate=actor_learning_rate or learning_rate)
         self.critic_optimizer = Adam(self.critic_parameters, learning_rate=learning_rate)
         self.tunes_alpha = alpha == "auto"
@@ -95,12 +96,12 @@ class SAC(Algorithm):
         actions: Tensor = self.model.sample_actions(obs, deterministic=deterministic).actions
         return actions
 
-    def policy_network(self, env: EnvSpec) -> PolicyNetwork | None:
+    def policy_network(self, env: EnvSpec) -> StandalonePolicy | None:
         return exported(self.model, env)
 
     @torch.no_grad()
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (SAC needs no clock)
-        batch = plain(batch, self.dtype)
+        batch = plain(batch, self.dtype, reads_bytes=self.reads_bytes)
         return UpdateResult(self.update_critics(batch) | self.update_actor(batch))
 
     def update_critics(self, batch: Batch, *, next_sample: SACSample | None = None) -> Metrics:

@@ -59,7 +59,7 @@ class TD3(DeterministicActorAlgorithm):
 
     @torch.no_grad()
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (it counts its own updates)
-        batch = plain(batch, self.dtype)
+        batch = plain(batch, self.dtype, reads_bytes=self.reads_bytes)
         critic = self.update_critics(batch)
         self.updates += 1
         if self.updates % self.policy_delay == 0:

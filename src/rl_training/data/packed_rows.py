@@ -13,26 +13,34 @@ from torch import Tensor
 from rl_training.types import Batch, State
 
 COLUMNS = ("obs", "actions", "rewards", "next_obs", "dones", "cuts")
+NUMBERS = ("rewards", "dones", "cuts")  # those of one number a row
+FLOAT_BYTES = 4
 
 
 class PackedRows(ABC):
     """Rows with the columns of `COLUMNS`, drawn with replacement from a stream of their own.
 
     All columns lie side by side in one float32 matrix, so that a batch is a single gather. Pages of it that were
-    never written take no memory.
+    never written take no memory. Where observations are rows of bytes the matrix is, and holds the other numbers by theirs.
     """
 
-    def __init__(self, capacity: int, *, obs_dim: int, action_dim: int, seed: int | tuple[int, ...]) -> None:
-        widths = {"obs": obs_dim, "actions": action_dim, "next_obs": obs_dim, "rewards": 1, "dones": 1, "cuts": 1}
-        self._slices: dict[str, slice] = {}
-        start = 0
-        for name, width in widths.items():
-            self._slices[name] = slice(start, start + width)
-            start += width
-        self._widths = [obs_dim, action_dim, obs_dim, 3]  # of the columns that are matrices, and the number of the others
-        self._rows = torch.zeros(capacity, start, dtype=torch.float32)
-        self._view = self._rows.numpy()  # the same memory, cheaper to write small pieces into
+    def __init__(
+        self, capacity: int, *, obs_dim: int, action_dim: int, seed: int | tuple[int, ...], in_bytes: bool = False
+    ) -> None:
+        self.in_bytes = in_bytes
+        numbers = action_dim + len(NUMBERS)
+        if in_bytes:  # numbers first, and every row begins where a number may
+            taken = numbers * FLOAT_BYTES + 2 * obs_dim
+            self._widths = [numbers * FLOAT_BYTES, obs_dim, obs_dim, -taken % FLOAT_BYTES]
+        else:
+            self._widths = [obs_dim, action_dim, obs_dim, len(NUMBERS)]
+        self._rows = torch.zeros(capacity, sum(self._widths), dtype=torch.uint8 if in_bytes else torch.float32)
+        self._find_columns()
         self.rng = np.random.default_rng(seed)
+
+    def _find_columns(self) -> None:
+        self._view = self._rows.numpy()  # the same memory
+        self._columns = {name: column.numpy() for name, column in self.columns(self._rows).items()}  # and cheaper to write to
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -60,8 +68,13 @@ class PackedRows(ABC):
 
     def columns(self, rows: Tensor) -> Batch:
         """A matrix of rows, cut into named columns."""
-        *matrices, numbers = rows.split_with_sizes(self._widths, dim=1)  # in two calls, as every update begins with this
-        return dict(zip(self._slices, (*matrices, *numbers.unbind(1)), strict=True))
+        if self.in_bytes:
+            numbers, obs, next_obs, _ = rows.split_with_sizes(self._widths, dim=1)
+            numbers = numbers.view(torch.float32)
+            actions, numbers = numbers[:, : -len(NUMBERS)], numbers[:, -len(NUMBERS) :]
+        else:  # in two calls, as every update begins with this
+            obs, actions, next_obs, numbers = rows.split_with_sizes(self._widths, dim=1)
+        return dict(zip(("obs", "actions", "next_obs", *NUMBERS), (obs, actions, next_obs, *numbers.unbind(1)), strict=True))
 
     def state_dict(self) -> State:
         return {"rng": self.rng.bit_generator.state}
@@ -70,15 +83,14 @@ class PackedRows(ABC):
         self.rng.bit_generator.state = state["rng"]
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_view": None}  # a copy has memory of its own
+        return {**self.__dict__, "_view": None, "_columns": None}  # a copy has memory of its own
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)
-        self._view = self._rows.numpy()
+        self._find_columns()
 
     def _write(self, position: int, transitions: Mapping[str, np.ndarray], start: int, end: int) -> None:
         """Rows `start` to `end` of `transitions`, each column (n, ...), from row `position` of the matrix on."""
-        for name in COLUMNS:
-            column = np.asarray(transitions[name])
-            piece = column.reshape(len(column), -1)[start:end]
-            self._view[position : position + end - start, self._slices[name]] = piece
+        for name, mine in self._columns.items():
+            column, rows = np.asarray(transitions[name]), mine[position : position + end - start]
+            rows[...] = column[start:end].reshape(rows.shape)

@@ -16,8 +16,10 @@ __all__ = ["COLUMNS", "ReplayBuffer"]
 class ReplayBuffer(PackedRows):
     """A ring of transitions, sampled uniformly; the oldest give way."""
 
-    def __init__(self, capacity: int, *, obs_dim: int, action_dim: int, seed: int | tuple[int, ...]) -> None:
-        super().__init__(capacity, obs_dim=obs_dim, action_dim=action_dim, seed=seed)
+    def __init__(
+        self, capacity: int, *, obs_dim: int, action_dim: int, seed: int | tuple[int, ...], in_bytes: bool = False
+    ) -> None:
+        super().__init__(capacity, obs_dim=obs_dim, action_dim=action_dim, seed=seed, in_bytes=in_bytes)
         self.capacity = capacity
         self.added = 0
 

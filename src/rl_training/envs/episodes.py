@@ -22,6 +22,7 @@ from rl_training.envs.vector import (
     shown_action,
 )
 from rl_training.errors import NumericsError
+from rl_training.rows import layout_of
 from rl_training.types import EnvSpec
 
 log = logging.getLogger(__name__)
@@ -153,7 +154,8 @@ class _Turn:
     def __init__(self, envs: VectorEnvs, spec: EnvSpec, *, num_episodes: int, path: tuple[int, int]) -> None:
         self.returns, self.lengths = np.zeros(num_episodes), np.zeros(num_episodes, dtype=np.int64)
         self.index = self.episode = np.zeros(0, dtype=np.int64)
-        self.obs = np.zeros((0, spec.obs_dim), dtype=np.float32)
+        self._layout = layout_of(spec)
+        self.obs = self._layout.zeros(0)
         self._envs, self._spec, self._path = envs, spec, path
         self._begun = 0
 
@@ -167,7 +169,7 @@ class _Turn:
             obs = self._envs.reset(index, [episode_seed(*self._path, int(number)) for number in numbers])
         except EnvFault as fault:
             raise self._located(fault.index, numbers[index.tolist().index(fault.index)], fault.what) from fault
-        if bad := not_finite(obs):
+        if bad := not_finite(obs, self._layout):
             raise self._located(int(index[bad[0]]), numbers[bad[0]], bad[1], kind=NumberFault)
         self.index, self.episode = np.append(self.index, index), np.append(self.episode, numbers)
         self.obs = np.concatenate([self.obs, obs])
@@ -180,7 +182,7 @@ class _Turn:
             done = self._envs.step_some(self.index, actions)
         except EnvFault as fault:
             raise self._in_step(self.index.tolist().index(fault.index), fault.what, actions) from fault
-        if bad := not_finite(done.obs, done.rewards):
+        if bad := not_finite(done.obs, self._layout, done.rewards):
             raise self._in_step(*bad, actions, kind=NumberFault)
         self.obs = done.obs
         self.returns[self.episode] += done.rewards

@@ -24,6 +24,7 @@ from rl_training.envs.vector import (
     shown_action,
 )
 from rl_training.errors import CheckpointError, EnvError, NumericsError
+from rl_training.rows import layout_of
 from rl_training.types import EnvSpec, State
 
 __all__ = ["EnvPool", "Evaluator", "PoolStep", "run_episodes"]
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 class PoolStep(NamedTuple):
     """One step in every environment, and the episodes that ended in it."""
 
-    next_obs: np.ndarray  # [N, obs_dim] float32: what the action led to, never the start of the next episode
+    next_obs: np.ndarray  # [N, obs_dim] rows: what the action led to, never the start of the next episode
     rewards: np.ndarray  # [N] float64
     terminated: np.ndarray  # [N] bool: the episode is really over, the future is worth nothing
     truncated: np.ndarray  # [N] bool: cut by a limit
@@ -79,7 +80,7 @@ class EnvPool:
         timeout: float | None = None,
         num_workers: int | None = None,
     ) -> None:
-        self.spec, self.num_envs = spec, num_envs
+        self.spec, self.num_envs, self._layout = spec, num_envs, layout_of(spec)
         self.exact = True  # whether every episode that was restored came out as it was saved
         self._seed, self._stream = int(seed), int(stream)
         self._shape: tuple[int, ...] = (num_envs,) if spec.discrete else (num_envs, spec.action_dim)
@@ -98,7 +99,7 @@ class EnvPool:
 
     @property
     def obs(self) -> np.ndarray:
-        """Current observations [N, obs_dim] float32; a fresh array after every step."""
+        """Current observations [N, obs_dim] as rows; a fresh array after every step."""
         return self._book.obs
 
     def step(self, actions: np.ndarray) -> PoolStep:
@@ -156,7 +157,9 @@ class EnvPool:
         for env, actions in enumerate(np.split(arrays["actions"], np.cumsum(arrays["lengths"])[:-1])):
             self._log[time - len(actions) : time, env] = actions
         episodes, lengths = arrays["episodes"].astype(np.int64), arrays["lengths"].astype(np.int64)
-        self._book = _Book(time, episodes, lengths, arrays["returns"].astype(np.float64), arrays["obs"].astype(np.float32))
+        self._book = _Book(
+            time, episodes, lengths, arrays["returns"].astype(np.float64), arrays["obs"].astype(self._layout.dtype)
+        )
         self._marked = None
         self.exact = bool(state["exact"])
         self.restore()
@@ -165,7 +168,7 @@ class EnvPool:
         """Bring the environments to where the books say they are: seed the episodes and repeat their actions."""
         book = self._book
         obs, returns, broken = self._replay(book)
-        differs = broken | (returns != book.returns) | (obs.view(np.uint32) != book.obs.view(np.uint32)).any(axis=1)
+        differs = broken | (returns != book.returns) | (obs.view(np.uint8) != book.obs.view(np.uint8)).any(axis=1)
         self._in_place = True
         for env in np.flatnonzero(differs):
             self.exact = False
@@ -174,7 +177,7 @@ class EnvPool:
                 "(observations differ by up to %g, returns by %g%s). It is not deterministic for a seed, or its version has "
                 "changed. It begins a new episode; what follows is not what an uninterrupted run would have given.",
                 *(self.spec.env_id, env, book.lengths[env], book.episodes[env]),
-                *(np.abs(obs[env] - book.obs[env]).max(), abs(returns[env] - book.returns[env])),
+                *(np.abs(obs[env].astype(np.float64) - book.obs[env]).max(), abs(returns[env] - book.returns[env])),
                 ", the episode ended early" if broken[env] else "",
             )
         if differs.any():
@@ -211,7 +214,7 @@ class EnvPool:
             obs = self._envs.reset(index, [episode_seed(self._seed, self._stream, *pair) for pair in numbers.items()])
         except EnvFault as fault:
             raise self._located(fault.index, numbers[fault.index], 0, fault.what) from fault
-        if bad := not_finite(obs):
+        if bad := not_finite(obs, self._layout):
             env = int(index[bad[0]])
             raise self._located(env, numbers[env], 0, bad[1], kind=NumberFault)
         return obs
@@ -221,7 +224,7 @@ class EnvPool:
             done = self._envs.step(actions)
         except EnvFault as fault:
             raise self._in_step(fault.index, fault.what) from fault
-        if bad := not_finite(done.obs, done.rewards):
+        if bad := not_finite(done.obs, self._layout, done.rewards):
             raise self._in_step(*bad, kind=NumberFault)
         return done
 

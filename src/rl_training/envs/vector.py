@@ -11,12 +11,13 @@ import numpy as np
 from rl_training.envs.source import EnvSource, close_env
 from rl_training.envs.spaces import describe_env
 from rl_training.errors import ConfigError, EnvError, EnvNumericsError, UnsupportedSpace
+from rl_training.rows import ObservationError, RowLayout, layout_of
 from rl_training.types import EnvSpec
 
 Indices: TypeAlias = "Sequence[int] | np.ndarray"
 
 NDARRAY = np.ndarray
-USUAL_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+USUAL_DTYPES = {np.float32: (np.dtype(np.float32), np.dtype(np.float64)), np.uint8: (np.dtype(np.uint8), np.dtype(np.bool_))}
 USUAL_REWARDS = frozenset({float, int, np.float32, np.float64})
 BACKENDS = ("batched", "local_sync", "local_async")
 
@@ -24,7 +25,7 @@ BACKENDS = ("batched", "local_sync", "local_async")
 class Transitions(NamedTuple):
     """What one action each led to: rows for the environments that were stepped, in the order they were named."""
 
-    obs: np.ndarray  # [n, obs_dim] float32; the true last observation where an episode ended
+    obs: np.ndarray  # [n, obs_dim], rows as `rows.py` has them; the true last observation where an episode ended
     rewards: np.ndarray  # [n] float64
     terminated: np.ndarray  # [n] bool
     truncated: np.ndarray  # [n] bool
@@ -56,15 +57,16 @@ class NumberFault(EnvFault, EnvNumericsError):  # noqa: N818 (as above)
     """One environment returned a number that is not finite."""
 
 
-def not_finite(obs: np.ndarray, rewards: np.ndarray | None = None) -> tuple[int, str] | None:
+def not_finite(obs: np.ndarray, layout: RowLayout, rewards: np.ndarray | None = None) -> tuple[int, str] | None:
     """The first row with a number that is not finite, and a clause that names the number; None if there is none."""
-    if all_finite(obs) and (rewards is None or all_finite(rewards)):
+    floats = layout.floats(obs)
+    if all_finite(floats) and (rewards is None or all_finite(rewards)):
         return None
-    for row, observed in enumerate(obs):
+    for row, observed in enumerate(floats):
         bad = np.flatnonzero(~np.isfinite(observed))
         if len(bad):
             more = f" and in {len(bad) - 1} more" if len(bad) > 1 else ""
-            return row, f"returned an observation with {observed[bad[0]]} in column {bad[0]}{more}"
+            return row, f"returned an observation with {observed[bad[0]]} in {layout.place(int(bad[0]))}{more}"
         if rewards is not None and not np.isfinite(rewards[row]):
             return row, f"returned the reward {rewards[row]}"
     return None
@@ -126,7 +128,9 @@ class SyncEnvs:
     ) -> None:
         self._envs = list(envs)
         self._spec, self._source, self._first = spec, source, first_index
-        self._obs_shape, self._action_dtype = (spec.obs_dim,), action_dtype(spec)
+        self._layout, self._action_dtype = layout_of(spec), action_dtype(spec)
+        self._obs_shape = self._layout.shape
+        self._usual_dtypes = USUAL_DTYPES[self._layout.dtype.type]
         self._progress = [0] if progress is None else progress  # which environment is at work; a worker shares it
         self._all = range(len(self._envs))
         self._spaces: list[tuple[Any, Any]] = [(None, None)] * len(self._envs)  # as last looked at
@@ -152,7 +156,7 @@ class SyncEnvs:
 
     def reset(self, indices: Indices, seeds: Sequence[int]) -> np.ndarray:
         """Begin a new episode in the environments named; their first observations."""
-        obs = np.empty((len(indices), self._spec.obs_dim), dtype=np.float32)
+        obs = self._layout.zeros(len(indices))
         for row, (index, seed) in enumerate(zip(indices, seeds, strict=True)):
             self._progress[0] = index
             try:
@@ -173,7 +177,7 @@ class SyncEnvs:
         """One step in the environments named, and none in the others."""
         actions = np.asarray(actions, dtype=self._action_dtype)
         count, envs, progress, obs_shape = len(indices), self._envs, self._progress, self._obs_shape
-        obs, rewards = np.empty((count, obs_shape[0]), dtype=np.float32), np.empty(count)
+        obs, rewards, usual_dtypes = self._layout.empty(count), np.empty(count), self._usual_dtypes
         ended, cut = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
         for row, index in enumerate(indices):
             progress[0] = index
@@ -184,8 +188,8 @@ class SyncEnvs:
             except Exception as error:  # noqa: BLE001 (whatever it is, it is named and passed on)
                 self._blame(index, error, result)
             # the usual case first: this runs for every environment step of the whole run
-            if type(observed) is NDARRAY and observed.shape == obs_shape and observed.dtype in USUAL_DTYPES:
-                obs[row] = observed
+            if type(observed) is NDARRAY and observed.shape == obs_shape and observed.dtype in usual_dtypes:
+                obs[row] = observed if observed.ndim == 1 else observed.reshape(-1)
             else:
                 self._put(obs, row, index, observed)
             rewards[row] = reward if type(reward) in USUAL_REWARDS else self._number(index, reward)
@@ -219,13 +223,9 @@ class SyncEnvs:
 
     def _put(self, obs: np.ndarray, row: int, index: int, observed: Any) -> None:
         try:
-            values = np.asarray(observed)
-        except Exception as error:
-            raise self._fault(index, f"returned an observation that is no array: {_shown(observed)}") from error
-        if values.shape != self._obs_shape or values.dtype.kind not in "fiu":
-            found = f"shape {values.shape} and dtype {values.dtype}"
-            raise self._fault(index, f"returned an observation of {found}; declared are numbers of shape {self._obs_shape}")
-        obs[row] = values
+            self._layout.write(observed, obs[row : row + 1], single=True)
+        except ObservationError as error:
+            raise self._fault(index, f"returned {error}") from error
 
     def _number(self, index: int, reward: Any) -> Any:
         if isinstance(reward, float | int | np.floating | np.integer):

@@ -26,9 +26,11 @@ from rl_training.envs import processes
 from rl_training.envs.source import EnvFactory, EnvSource
 from rl_training.envs.vector import EnvFault, Indices, SyncEnvs, Transitions, action_dtype
 from rl_training.errors import EnvError
+from rl_training.rows import layout_of
 from rl_training.types import EnvSpec
 
-RESET, STEP, CLOSE = 0.0, 1.0, 2.0  # every message is one row of float64, which holds float32, seeds and indices exactly
+RESET, STEP, CLOSE = 0.0, 1.0, 2.0  # every order is one row of float64, which holds float32, seeds and indices exactly
+NUMBERS = {RESET: 0, STEP: 3}  # that stand before the observations in an answer, for each environment
 DONE, FAILED = 0.0, 1.0
 GRACE = 5.0  # seconds for a worker to close its environments before it is killed
 START_TIMEOUT = 120.0  # importing and making an environment may be slow even where steps are not
@@ -97,7 +99,7 @@ class AsyncEnvs:
 
     def reset(self, indices: Indices, seeds: Sequence[int]) -> np.ndarray:
         """Begin a new episode in the environments named; their first observations."""
-        return self._exchange(RESET, indices, np.asarray(seeds, dtype=np.float64)).astype(np.float32)
+        return self._exchange(RESET, indices, np.asarray(seeds, dtype=np.float64))[1]
 
     def step(self, actions: np.ndarray) -> Transitions:
         """One step in every environment."""
@@ -105,14 +107,15 @@ class AsyncEnvs:
 
     def step_some(self, indices: Indices, actions: np.ndarray) -> Transitions:
         """One step in the environments named, and none in the others."""
-        rows = self._exchange(STEP, indices, np.asarray(actions, dtype=action_dtype(self._spec)).astype(np.float64))
-        return Transitions(rows[:, 3:].astype(np.float32), rows[:, 0].copy(), rows[:, 1] != 0, rows[:, 2] != 0)
+        numbers, obs = self._exchange(STEP, indices, np.asarray(actions, dtype=action_dtype(self._spec)).astype(np.float64))
+        return Transitions(obs, numbers[:, 0].copy(), numbers[:, 1] != 0, numbers[:, 2] != 0)
 
     def close(self) -> None:
         """End the workers; one that does not end by itself is killed."""
         self._finalize()
 
-    def _exchange(self, order: float, indices: Indices, values: np.ndarray) -> np.ndarray:
+    def _exchange(self, order: float, indices: Indices, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers that come back of each environment, and its observation."""
         if not self._workers:
             raise EnvError(f"the workers of {self._spec.env_id} are closed")
         index = np.asarray(indices, dtype=np.int64)
@@ -129,10 +132,12 @@ class AsyncEnvs:
         # all answers are taken before any is judged, or the next question would get this one's answer
         answers = [self._receive(worker, self._timeout) for worker, _ in asked]
         results = [self._result(answer) for answer in answers]
-        rows = np.empty((len(index), results[0].size // len(asked[0][1])))
+        numbers, obs = np.empty((len(index), NUMBERS[order])), layout_of(self._spec).empty(len(index))
         for (_, mine), result in zip(asked, results, strict=True):
-            rows[mine] = result.reshape(len(mine), -1)
-        return rows
+            end = 8 * NUMBERS[order] * len(mine)
+            numbers[mine] = np.frombuffer(result[:end]).reshape(len(mine), NUMBERS[order])
+            obs[mine] = np.frombuffer(result[end:], dtype=obs.dtype).reshape(len(mine), -1)
+        return numbers, obs
 
     def _receive(self, worker: Worker, timeout: float | None) -> bytes:
         seen = worker.progress[0]
@@ -146,9 +151,9 @@ class AsyncEnvs:
             worker.process.join(1.0)
             raise self._lost(worker, f"its process ended: {processes.exit_text(worker.process.exitcode)}") from error
 
-    def _result(self, answer: bytes) -> np.ndarray:
+    def _result(self, answer: bytes) -> memoryview:
         if np.frombuffer(answer, count=1)[0] == DONE:
-            return np.frombuffer(answer, offset=8)
+            return memoryview(answer)[8:]
         report = json.loads(answer[8:])
         # the worker's traceback is shown as the cause
         raise EnvFault(self._spec.env_id, report["index"], report["what"]) from RuntimeError("\n" + report["trace"])
@@ -230,12 +235,11 @@ def _obey(envs: SyncEnvs, message: np.ndarray, *, discrete: bool) -> bytes:
     count = int(message[1])
     indices, values = message[2 : 2 + count].astype(np.int64).tolist(), message[2 + count :]
     if message[0] == RESET:
-        rows = envs.reset(indices, values.astype(np.int64).tolist()).astype(np.float64)
-    else:
-        actions = values.astype(np.int64) if discrete else values.astype(np.float32).reshape(count, -1)
-        done = envs.step_some(indices, actions)
-        rows = np.column_stack([done.rewards, done.terminated, done.truncated, done.obs])
-    return np.concatenate([[DONE], rows.ravel()]).tobytes()
+        return np.array([DONE]).tobytes() + envs.reset(indices, values.astype(np.int64).tolist()).tobytes()
+    actions = values.astype(np.int64) if discrete else values.astype(np.float32).reshape(count, -1)
+    done = envs.step_some(indices, actions)
+    numbers = np.column_stack([done.rewards, done.terminated, done.truncated])
+    return np.concatenate([[DONE], numbers.ravel()]).tobytes() + done.obs.tobytes()
 
 
 def _end_with_parent() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from typing import Any
+from typing import Any, get_origin
 
 from rl_training.errors import ConfigError, did_you_mean, nearest
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.yaml_loader import parse_yaml
 from rl_training.options import load_options_class
 from rl_training.options._foreign import foreign_hint
+from rl_training.options._words import members
 from rl_training.options.base import Options
 
 FREE_KEYS = ("env_kwargs", "benchmark", "sink_kwargs")  # mappings whose keys are not ours to know
@@ -71,11 +72,17 @@ def resolve_key(key: str, algo: Any) -> tuple[str, ...]:
 
 def _exists(path: tuple[str, ...], options: type[Options] | None) -> bool:
     group: type[Options] | None = TrainConfig
-    for part in path:
+    for depth, part in enumerate(path):
         if group is None or part not in group.model_fields:
             return False
+        if group is not TrainConfig and _is_mapping(group, part):
+            return all(path[depth:])  # its keys are not ours to know
         group = options if group is TrainConfig and part == "algo_kwargs" else group.nested().get(part)
     return True
+
+
+def _is_mapping(group: type[Options], name: str) -> bool:
+    return any(get_origin(part) is dict for part in members(group.model_fields[name].annotation))
 
 
 def _suggestion(key: str, options: type[Options] | None) -> str:

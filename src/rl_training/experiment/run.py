@@ -114,7 +114,7 @@ class Run:
         """Go on after line `lines` since training began: drop later ones here, or note that the earlier are elsewhere."""
         if self.num_lines == 0 and self._lines_elsewhere == 0 and not self.checkpoints():
             self._lines_elsewhere = lines
-            self._note(history_lines_elsewhere=lines)
+            self.note(history_lines_elsewhere=lines)
         else:
             self.cut_history(lines - self._lines_elsewhere)
 
@@ -133,9 +133,10 @@ class Run:
 
     def note_inexact(self) -> None:
         """From here on the run is not, bit for bit, what an uninterrupted one would have been."""
-        self._note(exact=False)
+        self.note(exact=False)
 
-    def _note(self, **values: Any) -> None:
+    def note(self, **values: Any) -> None:
+        """Put values into the run's metadata."""
         write_metadata(self.directory, {**read_metadata(self.directory), **values})
 
     def log(self, metrics: Mapping[str, Any], *, step: int) -> None:

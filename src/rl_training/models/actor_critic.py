@@ -10,6 +10,8 @@ from torch import Tensor
 
 from rl_training.kernels import differentiable
 from rl_training.kernels.differentiable import Pullback
+from rl_training.models.encoded_policy import EncodedPolicy, StandalonePolicy
+from rl_training.models.encoder import Encoders
 from rl_training.models.flat_mlp import FlatModule, MLPLayout, as_rows
 from rl_training.models.heads import Categorical, DiagonalGaussian, PolicyOutput
 from rl_training.models.normalizer import ObservationNormalizer
@@ -18,25 +20,50 @@ from rl_training.types import EnvSpec
 
 
 class ActorCritic(FlatModule, ABC):
-    """Acts and evaluates actions. Gaussian actions are unbounded: whoever steps the environment clips them."""
+    """Acts and evaluates actions. Gaussian actions are unbounded: whoever steps the environment clips them.
 
-    def __init__(self, parts: dict[str, MLPLayout | int], *, obs_dim: int, action_dim: int, discrete: bool) -> None:
+    With `encoders` its networks read features in place of observations.
+    """
+
+    def __init__(
+        self,
+        parts: dict[str, MLPLayout | int],
+        *,
+        obs_dim: int,
+        action_dim: int,
+        discrete: bool,
+        encoders: Encoders | None = None,
+    ) -> None:
         super().__init__(parts)
         self.obs_dim, self.action_dim, self.discrete = obs_dim, action_dim, discrete
+        self.encoders, self.reads_bytes = encoders, encoders is not None and encoders.reads_bytes
         self.policy_net, self.value_net = (cast("MLPLayout", parts[name]) for name in ("policy", "value"))
 
     @abstractmethod
-    def value(self, obs: Tensor) -> Tensor:
-        """Values at `obs`, differentiable."""
+    def value_at(self, read: Tensor) -> Tensor:
+        """Values of what the value function reads: features, or observations where there are no encoders; differentiable."""
 
     @abstractmethod
     def policy_and_value(self, obs: Tensor) -> tuple[Categorical | DiagonalGaussian, Tensor, Pullback]:
         """The policy and the values at `obs`; the pullback from gradients at the head's outputs, (d_outputs, d_log_std), and at
-        the values to that at `flat`."""
+        the values to those at the parameters, `flat` first."""
+
+    def value(self, obs: Tensor) -> Tensor:
+        """Values at `obs`, differentiable."""
+        return self.value_at(obs if self.encoders is None else self.encoders.value(obs))
 
     def distribution(self, obs: Tensor) -> Categorical | DiagonalGaussian:
         """The policy at `obs`, differentiable."""
-        return self.head(self.policy_net(self.vector("policy"), obs))
+        return self.policy_at(obs if self.encoders is None else self.encoders.policy(obs))
+
+    def policy_at(self, read: Tensor) -> Categorical | DiagonalGaussian:
+        """The policy at what it reads of an observation."""
+        return self.head(self.policy_net(self.vector("policy"), read))
+
+    def both(self, obs: Tensor) -> tuple[Categorical | DiagonalGaussian, Tensor]:
+        """`distribution` and `value`, where an encoder that they share runs once."""
+        read, value_read = (obs, obs) if self.encoders is None else self.encoders(obs)
+        return self.policy_at(read), self.value_at(value_read)
 
     def actions(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
         """Actions for a batch and nothing else."""
@@ -46,30 +73,40 @@ class ActorCritic(FlatModule, ABC):
     def act(self, obs: Tensor, *, deterministic: bool = False) -> PolicyOutput:
         """Actions for a batch, or for a single observation, with all that is said of them."""
         single, obs = obs.dim() == 1, as_rows(obs)
-        policy = self.distribution(obs)
+        policy, values = self.both(obs)
         actions = policy.mode() if deterministic else policy.sample()
-        output = PolicyOutput(actions, policy.log_prob(actions), self.value(obs), policy.entropy())
+        output = PolicyOutput(actions, policy.log_prob(actions), values, policy.entropy())
         return PolicyOutput(*(column[0] for column in output)) if single else output
 
     @differentiable.method
     def evaluate_actions(self, obs: Tensor, actions: Tensor) -> PolicyOutput:
         """What the policy now says of actions taken before."""
-        policy = self.distribution(obs)
-        return PolicyOutput(actions, policy.log_prob(actions), self.value(obs), policy.entropy())
+        policy, values = self.both(obs)
+        return PolicyOutput(actions, policy.log_prob(actions), values, policy.entropy())
 
     @evaluate_actions.with_vjp
     def _(self, obs: Tensor, actions: Tensor) -> tuple[PolicyOutput, Pullback]:
         policy, values, pull_networks = self.policy_and_value(obs)
 
         def pull(_: None, d_logprobs: Tensor, d_values: Tensor, d_entropy: Tensor | None) -> list[Tensor]:
-            return [pull_networks(*policy.output_gradient(actions, d_logprobs, d_entropy), d_values)]
+            gradients: list[Tensor] = pull_networks(*policy.output_gradient(actions, d_logprobs, d_entropy), d_values)
+            return gradients
 
         return PolicyOutput(actions, policy.log_prob(actions), values, policy.entropy()), pull
 
-    def policy_network(self, env: EnvSpec, *, normalizer: ObservationNormalizer | None = None) -> PolicyNetwork:
+    def encoded(self, obs: Tensor) -> tuple[tuple[Tensor, Tensor], Pullback]:
+        """What both networks read, and the pullback from gradients there to those at the encoders' parameters."""
+        if self.encoders is None:
+            return (obs, obs), lambda *_: []
+        return self.encoders.vjp(obs)
+
+    def policy_network(self, env: EnvSpec, *, normalizer: ObservationNormalizer | None = None) -> StandalonePolicy:
         """The mode; an auxiliary value head stays behind."""
-        layers = [(layer.weight, layer.bias) for layer in self.layers("policy")]
-        return PolicyNetwork.from_layers(layers, env, activation=self.policy_net.activation, normalizer=normalizer)
+        layers, activation = [(layer.weight, layer.bias) for layer in self.layers("policy")], self.policy_net.activation
+        if self.encoders is None:
+            return PolicyNetwork.from_layers(layers, env, activation=activation, normalizer=normalizer)
+        head = PolicyNetwork.from_layers(layers, env, activation=activation)
+        return EncodedPolicy(self.encoders.policy, head, normalizer=normalizer)
 
     def head(self, outputs: Tensor) -> Categorical | DiagonalGaussian:
         """The distribution that the policy network's outputs stand for."""

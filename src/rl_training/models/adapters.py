@@ -14,9 +14,9 @@ from torch import Tensor
 
 from rl_training.kernels.differentiable import ByAutograd, Pullback
 from rl_training.models.critics import random_subset
+from rl_training.models.encoded_policy import StandalonePolicy
 from rl_training.models.heads import PolicyOutput
 from rl_training.models.normalizer import ObservationNormalizer
-from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import EnvSpec
 
 
@@ -86,11 +86,11 @@ def several_samples(model: Any, obs: Tensor, count: int) -> Sample:
     return Sample(actions.unflatten(0, (len(obs), count)), logprobs.unflatten(0, (len(obs), count)))
 
 
-def exported(model: Any, env: EnvSpec, *, normalizer: ObservationNormalizer | None = None) -> PolicyNetwork | None:
+def exported(model: Any, env: EnvSpec, *, normalizer: ObservationNormalizer | None = None) -> StandalonePolicy | None:
     """The deterministic policy of a model of ours as a network that stands alone; None for a user's module."""
     if not hasattr(model, "policy_network"):
         return None
-    network: PolicyNetwork = model.policy_network(env, normalizer=normalizer)
+    network: StandalonePolicy = model.policy_network(env, normalizer=normalizer)
     return network
 
 

@@ -9,11 +9,12 @@ from torch import Tensor
 
 from rl_training.kernels import differentiable
 from rl_training.kernels.differentiable import Pullback
+from rl_training.models.encoder import Encoder
 from rl_training.models.flat_mlp import FlatMLP
 
 
 class Critics(FlatMLP):
-    """`num_critics` networks of one shape, of different parameters."""
+    """`num_critics` networks of one shape, of different parameters; an encoder reads observations for all of them."""
 
     def __init__(
         self,
@@ -24,10 +25,12 @@ class Critics(FlatMLP):
         num_critics: int,
         activation: str = "relu",
         layer_norm: bool = False,
+        encoder: Encoder | None = None,
     ) -> None:
-        sizes = (obs_dim + action_dim, *hidden_sizes, 1)
+        reads = obs_dim if encoder is None else encoder.features_dim
+        sizes = (reads + action_dim, *hidden_sizes, 1)
         super().__init__(sizes, members=num_critics, activation=activation, layer_norm=layer_norm)
-        self.num_critics = num_critics
+        self.num_critics, self.encoder = num_critics, encoder
 
     @differentiable.method
     def q_values(self, obs: Tensor, actions: Tensor, *, subset: int | None = None) -> Tensor:
@@ -37,7 +40,8 @@ class Critics(FlatMLP):
             alone: Tensor = self.q_values(obs.unsqueeze(0), actions.unsqueeze(0), subset=subset)
             return alone.squeeze(-1)
         members = None if subset is None else random_subset(self.num_critics, subset)
-        q_values: Tensor = self(torch.cat([obs, actions], dim=-1), members=members).squeeze(-1)
+        read = obs if self.encoder is None else self.encoder(obs)
+        q_values: Tensor = self(torch.cat([read, actions], dim=-1), members=members).squeeze(-1)
         return q_values
 
     @q_values.with_vjp
@@ -45,10 +49,18 @@ class Critics(FlatMLP):
         self, obs: Tensor, actions: Tensor, *, wrt: int | None = None, members: Tensor | None = None
     ) -> tuple[Tensor, Pullback]:
         """With `wrt=1` the pullback goes to the actions, and the critics stay as they are."""
-        outputs, pull = self.vjp(torch.cat([obs, actions], dim=-1), members=members)
-        if wrt is None:
-            return outputs.squeeze(-1), lambda d_q_values: [pull.parameters(d_q_values)]
-        return outputs.squeeze(-1), lambda d_q_values: pull.inputs(d_q_values, start=obs.shape[-1])
+        read, pull_encoder = obs, None
+        if self.encoder is not None:
+            read, pull_encoder = self.encoder.vjp(obs) if wrt is None else (self.encoder(obs), None)
+        outputs, pull = self.vjp(torch.cat([read, actions], dim=-1), members=members)
+        if wrt is not None:
+            return outputs.squeeze(-1), lambda d_q_values: pull.inputs(d_q_values, start=read.shape[-1])
+
+        def pull_all(d_q_values: Tensor) -> list[Tensor]:
+            at_encoder = [] if pull_encoder is None else pull_encoder(pull.inputs(d_q_values)[:, : read.shape[-1]])
+            return [pull.parameters(d_q_values), *at_encoder]
+
+        return outputs.squeeze(-1), pull_all
 
 
 def random_subset(num_critics: int, size: int) -> Tensor | None:

@@ -9,14 +9,15 @@ from torch import Tensor, nn
 
 from rl_training.kernels import differentiable
 from rl_training.kernels.differentiable import Pullback
+from rl_training.models.actor_network import ActorNetwork
 from rl_training.models.critics import Critics
-from rl_training.models.flat_mlp import FlatMLP
+from rl_training.models.encoded_policy import StandalonePolicy
+from rl_training.models.encoder import Encoder
 from rl_training.models.normalizer import ObservationNormalizer
-from rl_training.models.policy_network import PolicyNetwork
 from rl_training.types import EnvSpec
 
 
-class Actor(FlatMLP):
+class Actor(ActorNetwork):
     """A network whose outputs are squashed into [-1, 1]."""
 
     @differentiable.method
@@ -25,24 +26,43 @@ class Actor(FlatMLP):
 
     @actions.with_vjp
     def _(self, obs: Tensor) -> tuple[Tensor, Pullback]:
-        outputs, pull = self.vjp(obs)
+        read, pull_encoder = (obs, None) if self.encoder is None else self.encoder.vjp(obs)
+        outputs, pull_net = self.vjp(read)
         actions = outputs.tanh_()
-        return actions, lambda d_actions: [pull.parameters(torch.ops.aten.tanh_backward(d_actions, actions))]
+
+        def pull(d_actions: Tensor) -> list[Tensor]:
+            d_outputs = torch.ops.aten.tanh_backward(d_actions, actions)
+            at_encoder = [] if pull_encoder is None else pull_encoder(pull_net.inputs(d_outputs))
+            return [pull_net.parameters(d_outputs), *at_encoder]
+
+        return actions, pull
 
     def forward(self, x: Tensor, *, members: Tensor | None = None) -> Tensor:
-        return super().forward(x, members=members).tanh()
+        return super().forward(x if self.encoder is None else self.encoder(x), members=members).tanh()
 
 
 class DeterministicActorCritic(nn.Module):
-    """`actor(obs)` gives actions in [-1, 1]; all critics are one batched network."""
+    """`actor(obs)` gives actions in [-1, 1]; all critics are one batched network. Encoders stand before the actor, and before
+    all critics together."""
 
     def __init__(
-        self, obs_dim: int, action_dim: int, hidden_sizes: Sequence[int], *, num_critics: int, activation: str = "relu"
+        self,
+        obs_dim: int,
+        action_dim: int,
+        hidden_sizes: Sequence[int],
+        *,
+        num_critics: int,
+        activation: str = "relu",
+        actor_encoder: Encoder | None = None,
+        critic_encoder: Encoder | None = None,
     ) -> None:
         super().__init__()
         self.obs_dim, self.action_dim, self.num_critics = obs_dim, action_dim, num_critics
-        self.actor = Actor((obs_dim, *hidden_sizes, action_dim), activation=activation)
-        self.critics = Critics(obs_dim, action_dim, hidden_sizes, num_critics=num_critics, activation=activation)
+        self.actor = Actor(obs_dim, hidden_sizes, action_dim, activation=activation, encoder=actor_encoder)
+        self.critics = Critics(
+            obs_dim, action_dim, hidden_sizes, num_critics=num_critics, activation=activation, encoder=critic_encoder
+        )
+        self.reads_bytes = self.actor.reads_bytes
 
     @property
     def q_values(self) -> differentiable.BoundMethod:
@@ -50,5 +70,5 @@ class DeterministicActorCritic(nn.Module):
         bound: differentiable.BoundMethod = self.critics.q_values
         return bound
 
-    def policy_network(self, env: EnvSpec, *, normalizer: ObservationNormalizer | None = None) -> PolicyNetwork:
+    def policy_network(self, env: EnvSpec, *, normalizer: ObservationNormalizer | None = None) -> StandalonePolicy:
         return self.actor.policy_network(env, squash=True, normalizer=normalizer)

@@ -29,7 +29,7 @@ def of_any_obs(method: Method) -> Method:
     def answer(self: Any, obs: Tensor, *beside: Tensor, **settings: Any) -> Tensor:
         if obs.dim() > 1 and obs.dtype is self.dtype and not obs.requires_grad:  # nearly always, and in 0.2 µs
             return method(self, obs, *beside, **settings)
-        rows = obs.detach().to(self.dtype)
+        rows = obs if self.reads_bytes else obs.detach().to(self.dtype)
         if obs.dim() > 1:
             return method(self, rows, *beside, **settings)
         return method(self, rows.unsqueeze(0), *(column.unsqueeze(0) for column in beside), **settings)[0]
@@ -37,22 +37,19 @@ def of_any_obs(method: Method) -> Method:
     return cast("Method", answer)
 
 
-def plain(batch: Batch, dtype: torch.dtype) -> Batch:
-    """The batch outside of autograd, its numbers of this type; the very same where it is so already, as nearly always."""
+def plain(batch: Batch, dtype: torch.dtype, *, reads_bytes: bool = False) -> Batch:
+    """The batch outside of autograd, its numbers of this type; the very same where it is so already, as nearly always. Rows of
+    bytes are left to networks that read them."""
+    observed = () if reads_bytes else OBSERVED
     for name, column in batch.items():  # half a microsecond; a function for each column would take three
-        if column.requires_grad or ((kind := column.dtype) is not dtype and _is_to_be(name, kind)):
-            return {name: _plain_column(name, column, dtype) for name, column in batch.items()}
+        if column.requires_grad or ((kind := column.dtype) is not dtype and (kind.is_floating_point or name in observed)):
+            return {name: _plain_column(column, dtype, whole=name not in observed) for name, column in batch.items()}
     return batch
 
 
-def _plain_column(name: str, column: Tensor, dtype: torch.dtype) -> Tensor:
-    return column.detach().to(dtype if _is_to_be(name, column.dtype) else column.dtype)
-
-
-def _is_to_be(name: str, kind: torch.dtype) -> bool:
-    """Whether such a column is to be of the parameters' type; whole numbers other than observations are choices, or do as
-    they are."""
-    return kind.is_floating_point or name in OBSERVED
+def _plain_column(column: Tensor, dtype: torch.dtype, *, whole: bool) -> Tensor:
+    """In this type, unless it may hold `whole` numbers and does: these are choices, or do as they are."""
+    return column.detach().to(column.dtype if whole and not column.dtype.is_floating_point else dtype)
 
 
 def flat_columns(batch: Mapping[str, Any], *names: str) -> list[Tensor]:

@@ -9,9 +9,6 @@ from torch import Tensor, nn
 
 from rl_training.kernels.layout import Layer
 from rl_training.kernels.mlp import MLPLayout, MLPPullback, as_rows
-from rl_training.models.normalizer import ObservationNormalizer
-from rl_training.models.policy_network import PolicyNetwork
-from rl_training.types import EnvSpec
 
 __all__ = ["FlatMLP", "FlatModule", "Layer", "MLPLayout", "as_rows"]
 
@@ -64,8 +61,3 @@ class FlatMLP(FlatModule):
     def vjp(self, x: Tensor, *, members: Tensor | None = None) -> tuple[Tensor, MLPPullback]:
         """The outputs for rows, and the pullback from gradients at them."""
         return self.layout.vjp(self._parameters["flat"], x, members)  # type: ignore[arg-type]
-
-    def policy_network(self, env: EnvSpec, *, squash: bool, normalizer: ObservationNormalizer | None = None) -> PolicyNetwork:
-        """A copy that stands alone, where this network is a policy."""
-        layers = [(layer.weight, layer.bias) for layer in self.layers("net")]
-        return PolicyNetwork.from_layers(layers, env, activation=self.layout.activation, squash=squash, normalizer=normalizer)

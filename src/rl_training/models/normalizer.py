@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_training.models.encoder import float_columns
+from rl_training.rows import RowLayout
 from rl_training.types import State
 
 
@@ -97,6 +99,28 @@ class ObservationNormalizer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.moments.load_state_dict(state)
         self._refresh()
+
+
+class NumbersNormalizer(ObservationNormalizer):
+    """The same for rows that hold images as well: these are left as they are, since the network scales them."""
+
+    def __init__(self, layout: RowLayout) -> None:
+        super().__init__(layout.num_numbers)
+        self.layout = layout
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        if self.moments.count == 0:
+            return obs
+        rows = obs.clone()
+        numbers = self._numbers(rows)
+        numbers.copy_(super().__call__(numbers))
+        return rows
+
+    def observe(self, obs: Tensor) -> None:
+        super().observe(self._numbers(obs))
+
+    def _numbers(self, rows: Tensor) -> Tensor:
+        return float_columns(rows, self.layout)[..., : self.layout.num_numbers]
 
 
 class RewardNormalizer:

@@ -96,6 +96,12 @@ class PolicyNetwork(nn.Module):
         middle, half = (self.action_low + self.action_high) * 0.5, (self.action_high - self.action_low) * 0.5
         return (middle + h * half).clamp(self.action_low, self.action_high)
 
+    def in_words(self) -> str:
+        """The network in one line."""
+        linears = self.linears()
+        sizes = [linears[0].in_features, *(linear.out_features for linear in linears)]
+        return f"{' → '.join(map(str, sizes))}, {self.activation}" if len(linears) > 1 else " → ".join(map(str, sizes))
+
     def description(self) -> dict[str, Any]:
         """What beside its tensors is needed to make it again, in JSON's types."""
         linears = self.linears()

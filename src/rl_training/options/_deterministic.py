@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from rl_training.options._networks import NetworkOptions
 from rl_training.options._search import Real, SearchSpace, one_of
 from rl_training.options.base import HiddenSizes, OffPolicyOptions, Schedule, option
 
 
-class DeterministicActorOptions(OffPolicyOptions):
+class DeterministicActorOptions(NetworkOptions, OffPolicyOptions):
     """An actor without randomness of its own: what it tries out comes from noise added to its actions."""
 
     schedulable: ClassVar[tuple[str, ...]] = ("learning_rate", "exploration_noise")
@@ -23,7 +24,9 @@ class DeterministicActorOptions(OffPolicyOptions):
         "hidden_sizes": one_of([64, 64], [128, 128], [256, 256], [400, 300]),
     }
 
-    hidden_sizes: HiddenSizes = option((256, 256), "Width of each hidden layer of actor and critics.")
+    hidden_sizes: HiddenSizes = option(
+        (256, 256), "Width of each hidden layer of actor and critics; they follow another network than mlp."
+    )
     activation: Literal["tanh", "relu"] = option("relu", "Nonlinearity of the hidden layers.")
     learning_rate: float = option(1e-3, "Adam's step size, for the critics and an actor that has no rate of its own.", gt=0)
     actor_learning_rate: float | None = option(None, "The actor's own step size; none means learning_rate.", gt=0)

@@ -45,7 +45,9 @@ NAMES: dict[str, tuple[str, ...]] = {
     "norm_adv": ("normalize_advantages",),
     "num_minibatches": ("minibatch_size",),
     "policy_frequency": ("policy_delay",),
-    "policy_kwargs": ("hidden_sizes",),
+    "features_extractor_class": ("network",),
+    "features_extractor_kwargs": ("network_kwargs",),
+    "policy_kwargs": ("network", "hidden_sizes"),
     "policy_lr": ("actor_learning_rate", "learning_rate"),
     "q_lr": ("learning_rate",),
     "sigma": ("noise_std", "exploration_noise"),
@@ -61,7 +63,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 
 # what is an option there and none here
 ADVICE = {
-    "policy": "networks are set by hidden_sizes and activation",
+    "policy": "networks are set by network, hidden_sizes and activation",
     "progress_bar": "in Python progress is told by logging, as after logging.basicConfig(level=logging.INFO)",
     "render_mode": "a film is made afterwards: agent.record_video('film.gif'), or rl-training eval RUN --video",
     "use_sde": "state-dependent exploration is not implemented",

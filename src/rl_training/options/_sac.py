@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from rl_training.options._networks import NetworkOptions
 from rl_training.options._search import Real, SearchSpace, one_of
 from rl_training.options.base import CommonOptions, HiddenSizes, Problem, Schedule, option
 
@@ -22,7 +23,9 @@ class SACPolicyOptions(CommonOptions):
         "hidden_sizes": one_of([64, 64], [128, 128], [256, 256], [400, 300]),
     }
 
-    hidden_sizes: HiddenSizes = option((256, 256), "Width of each hidden layer of actor and critics.")
+    hidden_sizes: HiddenSizes = option(
+        (256, 256), "Width of each hidden layer of actor and critics; they follow another network than mlp."
+    )
     activation: Literal["tanh", "relu"] = option("relu", "Nonlinearity of the hidden layers.")
     alpha: Annotated[float, Field(ge=0)] | Literal["auto"] = option("auto", "Weight of the entropy; auto learns it.")
     initial_alpha: float = option(1.0, "Where an automatic alpha begins.", gt=0)
@@ -47,8 +50,8 @@ class SACPolicyOptions(CommonOptions):
             yield Problem(("alpha", "alpha_schedule"), text)
 
 
-class SACLearnerOptions(SACPolicyOptions):
-    """The same with step sizes."""
+class SACLearnerOptions(NetworkOptions, SACPolicyOptions):
+    """The same with step sizes, and other networks than MLPs."""
 
     schedulable: ClassVar[tuple[str, ...]] = ("learning_rate", "alpha")
     search_space: ClassVar[SearchSpace] = {

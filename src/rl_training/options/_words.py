@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from rl_training.errors import ConfigError
+from rl_training.imports import import_path_of
 from rl_training.options._foreign import SCHEDULES
 
 MAX_DEPTH = 30  # a config in YAML may nest 32 deep, and two levels stand above these values
@@ -94,8 +95,8 @@ def plain(value: Any, *, depth: int = 0) -> Any:
     """The same value in JSON's types, so that a run, its file and its checkpoint see one thing (a tuple is a list)."""
     if depth > MAX_DEPTH:
         raise ConfigError(f"values nested deeper than {MAX_DEPTH} levels")
-    if value is None or isinstance(value, bool | str):
-        return value
+    if value is None or isinstance(value, bool | str | type):
+        return import_path_of(value) if isinstance(value, type) else value
     if isinstance(value, numbers.Real):  # numpy's numbers too
         return int(value) if isinstance(value, numbers.Integral) else float(value)
     if isinstance(value, PurePath):
@@ -105,7 +106,7 @@ def plain(value: Any, *, depth: int = 0) -> Any:
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: plain(item, depth=depth + 1) for key, item in value.items()}
     to_dict = getattr(value, "to_dict", None)
-    if to_dict is not None and not isinstance(value, type):
+    if to_dict is not None:
         return plain(to_dict(), depth=depth)
     if isinstance(value, FunctionType):
         raise ConfigError(f"given a function, which fits into no config file; {SCHEDULES}")

@@ -73,6 +73,7 @@ class CommonOptions(Options):
     paper: ClassVar[str] = ""
     discrete: ClassVar[bool] = False  # action spaces it can take
     continuous: ClassVar[bool] = False
+    images: ClassVar[bool] = False  # whether there are networks for observations with images in them
     default_num_threads: ClassVar[int] = 1
     schedulable: ClassVar[tuple[str, ...]] = ()  # options with an option `<name>_schedule` beside them
     search_space: ClassVar[SearchSpace] = {}  # what `tune` varies, and within which bounds

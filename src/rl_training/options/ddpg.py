@@ -15,3 +15,4 @@ class DDPGConfig(DeterministicActorOptions):
     paper: ClassVar[str] = "Lillicrap et al., 2015, arXiv:1509.02971"
     discrete: ClassVar[bool] = False
     continuous: ClassVar[bool] = True
+    images: ClassVar[bool] = True

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from rl_training.options._search import Real, SearchSpace, Whole, one_of
-from rl_training.options.base import option
+from rl_training.options.base import Problem, option
 from rl_training.options.ppo import PPOConfig
 
 
@@ -17,6 +18,7 @@ class PPGConfig(PPOConfig):
     paper: ClassVar[str] = "Cobbe et al., 2021, arXiv:2009.04416"
     discrete: ClassVar[bool] = True
     continuous: ClassVar[bool] = True
+    images: ClassVar[bool] = True
     default_num_threads: ClassVar[int] = 1
     search_space: ClassVar[SearchSpace] = {
         **PPOConfig.search_space,
@@ -46,3 +48,10 @@ class PPGConfig(PPOConfig):
     aux_value_coef: float = option(1.0, "Weight of the auxiliary value head's regression.", ge=0)
     behavior_clone_coef: float = option(1.0, "Weight of the divergence from the policy before the phase (beta_clone).", ge=0)
     value_clone_coef: float = option(1.0, "Weight of the value function's regression in the auxiliary phase.", ge=0)
+
+    def contradictions(self) -> Iterator[Problem]:
+        """A trunk is shared or it is not."""
+        yield from super().contradictions()
+        for key in ("actor_network", "critic_network"):
+            if self.architecture == "shared" and getattr(self, key) is not None:
+                yield Problem(("architecture", key), "a shared trunk is one network; set network, or architecture: dual")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
+from rl_training.options._networks import LinearHeads
 from rl_training.options._search import Real, SearchSpace, Whole, one_of
 from rl_training.options.base import HiddenSizes, OnPolicyOptions, Problem, Schedule, option
 
 ONE_ROW = "one advantage less its mean is 0, so that the policy would not move"
 
 
-class PPOConfig(OnPolicyOptions):
+class PPOConfig(LinearHeads, OnPolicyOptions):
     """Proximal policy optimisation: several passes over each rollout, with steps too far from it clipped."""
 
     algo: ClassVar[str] = "ppo"
@@ -19,6 +20,7 @@ class PPOConfig(OnPolicyOptions):
     paper: ClassVar[str] = "Schulman et al., 2017, arXiv:1707.06347"
     discrete: ClassVar[bool] = True
     continuous: ClassVar[bool] = True
+    images: ClassVar[bool] = True
     default_num_threads: ClassVar[int] = 1
     schedulable: ClassVar[tuple[str, ...]] = ("learning_rate", "ent_coef", "clip_coef", "vf_coef")
     search_space: ClassVar[SearchSpace] = {
@@ -40,7 +42,10 @@ class PPOConfig(OnPolicyOptions):
     ent_coef: float = option(0.0, "Weight of the entropy bonus.", ge=0)
     vf_coef: float = option(0.5, "Weight of the value loss.", ge=0)
     max_grad_norm: float | None = option(0.5, "Norm to which the gradient is clipped; none means it is not.", gt=0)
-    hidden_sizes: HiddenSizes = option((64, 64), "Width of each hidden layer; an empty list is a linear policy.")
+    hidden_sizes: HiddenSizes = option(
+        (64, 64),
+        "Width of each hidden layer; an empty list is a linear policy, and what stands behind another network than mlp.",
+    )
     activation: Literal["tanh", "relu"] = option("tanh", "Nonlinearity of the hidden layers.")
     log_std_init: float = option(0.0, "Logarithm of the first standard deviation of continuous actions.")
     normalize_advantages: Literal["minibatch", "batch", "none"] = option(

@@ -19,6 +19,7 @@ class RLPDConfig(DatasetOptions, SACConfig):
     paper: ClassVar[str] = "Ball et al., 2023, arXiv:2302.02948"
     discrete: ClassVar[bool] = False
     continuous: ClassVar[bool] = True
+    images: ClassVar[bool] = False  # datasets hold vectors
     default_num_threads: ClassVar[int] = 1
     search_space: ClassVar[SearchSpace] = {
         **SACConfig.search_space,

@@ -17,6 +17,7 @@ class SACConfig(SACLearnerOptions, OffPolicyOptions):
     paper: ClassVar[str] = "Haarnoja et al., 2018, arXiv:1812.05905"
     discrete: ClassVar[bool] = False
     continuous: ClassVar[bool] = True
+    images: ClassVar[bool] = True
     default_num_threads: ClassVar[int] = 1
     search_space: ClassVar[SearchSpace] = {
         **SACLearnerOptions.search_space,

@@ -17,6 +17,7 @@ class TD3Config(DeterministicActorOptions):
     paper: ClassVar[str] = "Fujimoto et al., 2018, arXiv:1802.09477"
     discrete: ClassVar[bool] = False
     continuous: ClassVar[bool] = True
+    images: ClassVar[bool] = True
     search_space: ClassVar[SearchSpace] = {
         **DeterministicActorOptions.search_space,
         "policy_noise": Real(0.05, 0.5),

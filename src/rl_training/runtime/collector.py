@@ -44,7 +44,7 @@ class Collector:
     def collect(self, num_steps: int, *, random: bool = False) -> tuple[dict[str, np.ndarray], Collected]:
         """`num_steps` in every environment: columns of shape (num_steps, num_envs, ...), and the episodes that ended."""
         pool, shape = self.pool, (num_steps, self.pool.num_envs)
-        obs = np.empty((*shape, self.spec.obs_dim), dtype=np.float32)
+        obs = np.empty((*shape, self.spec.obs_dim), dtype=pool.obs.dtype)
         next_obs = np.empty_like(obs)
         if self.spec.discrete:
             actions: np.ndarray = np.empty(shape, dtype=np.int64)

@@ -17,7 +17,7 @@ from rl_training.data.offline_dataset import OfflineDataset
 from rl_training.envs.pool import EnvPool, Evaluator
 from rl_training.envs.population import PopulationEnvs
 from rl_training.envs.source import EnvSource
-from rl_training.envs.spaces import require_actions
+from rl_training.envs.spaces import require_actions, require_vectors
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, did_you_mean
 from rl_training.experiment.checkpoint import CheckpointState, must_fit
 from rl_training.experiment.config import TrainConfig
@@ -32,6 +32,7 @@ from rl_training.runtime.callbacks import Callback, EarlyStoppingCallback, check
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.first_update import warn_of_no_update
 from rl_training.runtime.generation import RemotePopulation
+from rl_training.runtime.networks import has_torsos, network_sources, require_networks, source_differences
 from rl_training.runtime.offline_data import data_places, load_offline_data
 from rl_training.runtime.rng import Stream
 from rl_training.runtime.same_env import require_same_env, warn_of_forgotten_statistics
@@ -73,6 +74,7 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
             require_same_env(source, saved.metadata.get("made_on"), algo=config.algo, env_id=config.env_id)
     spec = source.spec()
     require_algorithm_fits(config, spec)
+    require_networks(config.options, spec)
     if saved is not None:
         with must_fit():
             require_same_task(config, spec, saved)
@@ -85,7 +87,7 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
     sinks = [*make_sinks(config.sinks, config.sink_kwargs), *(given.get("sinks") or ())]
     with ExitStack() as stack:
         stack.enter_context(enough_memory(config))
-        stack.enter_context(torch_settings(config.threads))
+        stack.enter_context(torch_settings(config.threads, torsos=has_torsos(config.options)))
         torch.manual_seed(config.seed)
         pool = _training_envs(config, source, spec)
         if pool is not None:
@@ -97,6 +99,8 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
         evaluator = PolicyEvaluator(episodes, spec, seed=config.seed, device=device)
         stack.callback(evaluator.close)
         run = stack.enter_context(_open_run(config, given, sinks))
+        if "network_sources" in origins:
+            run.note(network_sources=origins["network_sources"])
         early_stopping = config.options.early_stopping
         if early_stopping is not None:
             callbacks.insert(0, EarlyStoppingCallback(early_stopping))
@@ -152,6 +156,9 @@ def require_algorithm_fits(config: TrainConfig, spec: EnvSpec) -> None:
         name for name in algorithm_names() if getattr(load_options_class(name), "discrete" if spec.discrete else "continuous")
     ]
     require_actions(spec, algo=config.algo, discrete=options.discrete, continuous=options.continuous, alternatives=others)
+    if not options.images:
+        readers = [name for name in algorithm_names() if load_options_class(name).images]
+        require_vectors(spec, algo=config.algo, alternatives=readers)
     if config.execution_backend == "ray" and not isinstance(options, EvolutionOptions):
         raise ConfigError(RAY_IS_FOR.format(algo=config.algo))
 
@@ -188,6 +195,8 @@ def _origins(config: TrainConfig, source: EnvSource, saved: CheckpointState | No
     if isinstance(config.options, DatasetOptions):
         known = {} if saved is None else saved.metadata.get("dataset_places", {})
         origins["dataset_places"] = data_places(config.options, known)
+    if sources := network_sources(config.options):
+        origins["network_sources"] = sources
     return origins
 
 
@@ -240,6 +249,7 @@ def _open_run(config: TrainConfig, given: SessionOptions, sinks: Sequence[Metric
 
 def _note_resume(run: Run, config: TrainConfig, saved: CheckpointState) -> None:
     differences = environment_differences(saved.metadata.get("environment", {}), numeric_environment())
+    differences += source_differences(saved.metadata.get("network_sources", {}), config.options)
     for difference in differences:
         log.warning("resuming may not be exact: %s", difference)
     changes = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,19 +13,24 @@ import torch
 from rl_training.algorithms.base import Algorithm
 from rl_training.envs.pool import Evaluator
 from rl_training.envs.source import EnvSource
-from rl_training.envs.vector import all_finite
+from rl_training.envs.vector import all_finite, not_finite
 from rl_training.errors import CheckpointError, ConfigError, MisfitError
 from rl_training.experiment.checkpoint import load_checkpoint, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import resolve_checkpoint
 from rl_training.experiment.registry import get_algorithm_spec
+from rl_training.models.policy_network import PolicyNetwork
+from rl_training.rows import ObservationError, as_rows, layout_of
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.heap import keep_freed_memory
+from rl_training.runtime.networks import source_differences
 from rl_training.runtime.opening import resolve_device
 from rl_training.runtime.same_env import require_same_env
 from rl_training.runtime.single_policy import SinglePolicy
 from rl_training.runtime.torch_settings import single_precision
 from rl_training.types import EnvSpec
+
+log = logging.getLogger(__name__)
 
 
 class Policy:
@@ -43,7 +49,7 @@ class Policy:
         self.made_on = made_on  # the layers of its environment, where the configuration's id does not say them
         keep_freed_memory()
         network = algorithm.policy_network(spec) if device.type == "cpu" else None
-        self._single = None if network is None else SinglePolicy(network, spec)
+        self._single = SinglePolicy(network, spec) if isinstance(network, PolicyNetwork) else None
 
     def predict(self, obs: Any, *, deterministic: bool = True) -> int | np.ndarray:
         """The action for one observation, or actions for a batch: an `int` for one discrete observation, an array in
@@ -68,14 +74,27 @@ class Policy:
         return int(scaled[0]) if self.spec.discrete else scaled[0]
 
     def _as_array(self, obs: Any) -> np.ndarray:
+        """A row (obs_dim,), or rows where there are several observations."""
         if isinstance(obs, torch.Tensor):  # wherever it lies, and whatever it hangs in
             obs = obs.detach().cpu()
+        if self.spec.observation:
+            return self._as_rows(obs)
         try:
             return np.asarray(obs, dtype=np.float32)
         except (TypeError, ValueError) as error:
-            from_reset = isinstance(obs, tuple) and len(obs) == 2 and isinstance(obs[1], dict)
-            advice = "this is what env.reset() returns, (obs, info): pass obs alone" if from_reset else f"{error}"
+            advice = "this is what env.reset() returns, (obs, info): pass obs alone" if _is_from_reset(obs) else f"{error}"
             raise ValueError(f"{self.spec.env_id} is observed as {self.spec.obs_dim} numbers; {advice}") from error
+
+    def _as_rows(self, obs: Any) -> np.ndarray:
+        layout = layout_of(self.spec)
+        try:
+            rows, single = as_rows(obs, layout)
+        except ObservationError as error:
+            advice = "; this is what env.reset() returns, (obs, info): pass obs alone" if _is_from_reset(obs) else ""
+            raise ValueError(f"{self.spec.env_id}: given is {error}{advice}") from error
+        if bad := not_finite(rows, layout):
+            raise ValueError(f"{self.spec.env_id}: row {bad[0]} {bad[1].replace('returned', 'is')}")
+        return rows[0] if single else rows
 
     def environments(self, env: Any = None, **more: Any) -> EnvSource:
         """Those of the configuration, made with `more` arguments, or `env` in their place."""
@@ -94,6 +113,10 @@ class Policy:
             return evaluator(self.algorithm, num_episodes=self.config.eval_episodes if num_episodes is None else num_episodes)
         finally:
             evaluator.close()
+
+
+def _is_from_reset(obs: Any) -> bool:
+    return isinstance(obs, tuple) and len(obs) == 2 and isinstance(obs[1], dict)
 
 
 def _not_finite(array: np.ndarray, env_id: str) -> str:
@@ -115,4 +138,6 @@ def load_policy(path: str | Path, *, device: str = "auto") -> Policy:
             algorithm.load_state_dict(state.algorithm_state)
     except MisfitError as error:
         raise CheckpointError(f"{file}: {error}") from error
+    for difference in source_differences(state.metadata.get("network_sources", {}), config.options):
+        log.warning("%s: %s; it may act otherwise than it was trained to", file, difference)
     return Policy(config, spec, algorithm, device=where, made_on=state.metadata.get("made_on"))

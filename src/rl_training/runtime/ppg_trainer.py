@@ -17,6 +17,7 @@ from rl_training.models.mlp_ppg import MLPPPGModel
 from rl_training.options.ppg import PPGConfig
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.loops import OnPolicyLoop, means
+from rl_training.runtime.networks import policy_encoders
 from rl_training.runtime.opening import SessionOptions, open_session
 from rl_training.runtime.ppo_trainer import ppo_arguments
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint
@@ -101,6 +102,7 @@ def build_ppg(options: PPGConfig, env: EnvSpec, device: torch.device) -> PPG:
         architecture=options.architecture,
         activation=options.activation,
         log_std_init=options.log_std_init,
+        encoders=policy_encoders(options, env, shared=options.architecture == "shared"),
     ).to(device)
     return PPG(
         model,

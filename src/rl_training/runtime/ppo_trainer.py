@@ -11,9 +11,10 @@ from rl_training.algorithms.ppo import PPO
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.registry import AlgorithmSpec
 from rl_training.models.mlp_actor_critic import MLPActorCritic
-from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
+from rl_training.models.normalizer import RewardNormalizer
 from rl_training.options.ppo import PPOConfig
 from rl_training.runtime.loops import OnPolicyLoop
+from rl_training.runtime.networks import observation_normalizer, policy_encoders
 from rl_training.runtime.opening import SessionOptions, open_session
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint
 from rl_training.types import EnvSpec, TrainResult
@@ -27,6 +28,7 @@ def build_ppo(options: PPOConfig, env: EnvSpec, device: torch.device) -> PPO:
         discrete=env.discrete,
         activation=options.activation,
         log_std_init=options.log_std_init,
+        encoders=policy_encoders(options, env),
     ).to(device)
     return PPO(policy, **ppo_arguments(options, env))
 
@@ -42,7 +44,7 @@ def ppo_arguments(options: PPOConfig, env: EnvSpec) -> dict[str, Any]:
         "normalize_advantages": options.normalize_advantages == "minibatch",
         "clip_value_loss": options.clip_value_loss,
         "adam_eps": options.adam_eps,
-        "observation_normalizer": ObservationNormalizer(env.obs_dim) if options.normalize_observations else None,
+        "observation_normalizer": observation_normalizer(env) if options.normalize_observations else None,
         "reward_normalizer": RewardNormalizer(gamma=options.gamma) if options.normalize_rewards else None,
     }
 

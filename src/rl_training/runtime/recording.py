@@ -9,6 +9,7 @@ from torch import Tensor
 from rl_training.data.recorded_data import RecordedData
 from rl_training.envs.pool import EnvPool
 from rl_training.envs.source import EnvSource
+from rl_training.errors import DatasetError
 from rl_training.runtime.collector import Collector, Explorer
 from rl_training.types import EnvSpec
 
@@ -29,6 +30,8 @@ def record(
     source: EnvSource, spec: EnvSpec, behavior: Explorer, *, num_steps: int, seed: int, stream: int, origin: str
 ) -> RecordedData:
     """`num_steps` transitions of one environment, episode after episode; the last is cut where the recording ends."""
+    if any(part.image for part in spec.observation):
+        raise DatasetError(f"datasets hold vectors; {spec.env_id} observes images")
     pool = EnvPool(source, spec, num_envs=1, seed=seed, stream=stream)
     try:
         collector = Collector(pool, spec, behavior, seed=seed, device=torch.device("cpu"))

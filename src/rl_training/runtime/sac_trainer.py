@@ -14,6 +14,7 @@ from rl_training.models.mlp_sac import MLPSACModel
 from rl_training.options._sac import SACLearnerOptions, SACPolicyOptions
 from rl_training.options.sac import SACConfig
 from rl_training.runtime.loops import OffPolicyLoop
+from rl_training.runtime.networks import actor_and_critic_encoders
 from rl_training.runtime.opening import SessionOptions, open_session
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint
 from rl_training.types import EnvSpec, TrainResult
@@ -54,6 +55,7 @@ def sac_model(
         layer_norm=options.layer_norm,
         activation=options.activation,
         initial=initial,
+        **actor_and_critic_encoders(options, env),
     ).to(device)
 
 

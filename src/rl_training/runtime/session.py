@@ -83,7 +83,7 @@ class Session:
     def replay_buffer(self, capacity: int) -> ReplayBuffer:
         """An empty one for this run's transitions, drawn from a stream of its own."""
         spec, seed = self.spec, (self.config.seed, Stream.REPLAY)
-        return ReplayBuffer(capacity, obs_dim=spec.obs_dim, action_dim=spec.action_dim, seed=seed)
+        return ReplayBuffer(capacity, obs_dim=spec.obs_dim, action_dim=spec.action_dim, seed=seed, in_bytes=spec.in_bytes)
 
     def prior_data(self) -> OfflineDataset:
         """What the configuration's dataset options name."""

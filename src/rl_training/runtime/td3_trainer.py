@@ -13,13 +13,15 @@ from rl_training.experiment.registry import AlgorithmSpec
 from rl_training.models.mlp_td3 import MLPTD3Model
 from rl_training.options.td3 import TD3Config
 from rl_training.runtime.loops import OffPolicyLoop
+from rl_training.runtime.networks import actor_and_critic_encoders
 from rl_training.runtime.opening import SessionOptions, open_session
 from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoint
 from rl_training.types import EnvSpec, TrainResult
 
 
 def build_td3(options: TD3Config, env: EnvSpec, device: torch.device) -> TD3:
-    model = MLPTD3Model(env.obs_dim, env.action_dim, options.hidden_sizes, activation=options.activation).to(device)
+    settings = {"activation": options.activation, **actor_and_critic_encoders(options, env)}
+    model = MLPTD3Model(env.obs_dim, env.action_dim, options.hidden_sizes, **settings).to(device)
     return TD3(
         model,
         learning_rate=options.learning_rate,

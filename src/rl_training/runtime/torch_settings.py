@@ -25,13 +25,13 @@ def single_precision() -> Iterator[None]:
 
 
 @contextmanager
-def torch_settings(num_threads: int) -> Iterator[None]:
+def torch_settings(num_threads: int, *, torsos: bool = False) -> Iterator[None]:
     """Torch as training wants it; put back as it was afterwards.
 
-    Where ops are compiled these have the threads, and torch has one.
+    Where ops are compiled these have the threads, and torch has one, unless there are `torsos`: convolutions are torch's.
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(num_threads if library() is None else 1)
+    torch.set_num_threads(num_threads if library() is None or torsos else 1)
     keep_freed_memory()
     flushed = flushes_denormals()
     # Adam's moments decay into denormals, which this kind of processor handles tens of times slower

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,12 +12,15 @@ import torch
 from rl_training.errors import ConfigError, RLTrainingError, did_you_mean
 from rl_training.experiment.files import reason, replacing, write_all, write_text
 from rl_training.experiment.locate import resolve_checkpoint
+from rl_training.models.encoded_policy import EncodedPolicy, StandalonePolicy
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.runtime.policy import Policy, load_policy
 from rl_training.shipping.export_card import model_card
 from rl_training.shipping.export_formats import FORMATS, Act, Format, read_safetensors
+from rl_training.shipping.export_traced import as_observations, random_inputs
 
 NUM_OBSERVATIONS = 1_024
+NUM_IMAGES = 128
 TOLERANCE = 1e-4  # of half the range of an action, or of the scores between two discrete ones: float32 in another order
 
 
@@ -61,7 +64,7 @@ def export_policy(
     data = form.dump(network.cpu(), _notes(policy))
     obs = random_observations(network, seed=0)
     difference = verify(policy, network, form.load(data), obs)
-    exported = Exported(path, card_path, form.name, difference, len(obs), policy.spec.discrete)
+    exported = Exported(path, card_path, form.name, difference, len(obs[0]), policy.spec.discrete)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
@@ -100,25 +103,29 @@ def default_path(checkpoint: Path, form: Format) -> Path:
     return checkpoint.with_name(f"{checkpoint.stem}-policy{form.suffix}")
 
 
-def random_observations(network: PolicyNetwork, *, seed: int, count: int = NUM_OBSERVATIONS) -> np.ndarray:
-    """As spread as those the normaliser saw (standard normal without one), a quarter of them ten times as far."""
+def random_observations(network: StandalonePolicy, *, seed: int) -> list[np.ndarray]:
+    """As spread as those the normaliser saw (standard normal without one), a quarter of them ten times as far; an array for
+    each part of the observation."""
     rng = np.random.default_rng(seed)
+    if isinstance(network, EncodedPolicy):
+        images = any(part.image for part in network.parts)
+        return random_inputs(network, rng=rng, count=NUM_IMAGES if images else NUM_OBSERVATIONS)
     shift, scale = (network.get_buffer(name).numpy() for name in ("obs_shift", "obs_scale"))
-    noise = rng.standard_normal((count, len(shift)))
-    noise[: count // 4] *= 10
-    obs: np.ndarray = (shift + noise / scale).astype(np.float32)
-    return obs
+    noise = rng.standard_normal((NUM_OBSERVATIONS, len(shift)))
+    noise[: NUM_OBSERVATIONS // 4] *= 10
+    return [(shift + noise / scale).astype(np.float32)]
 
 
-def verify(policy: Policy, network: PolicyNetwork, act: Act, obs: np.ndarray) -> float:
+def verify(policy: Policy, network: StandalonePolicy, act: Act, obs: Sequence[np.ndarray]) -> float:
     """The largest difference to `predict`, RLTrainingError where it is more than rounding can explain."""
-    expected, got = np.asarray(policy.predict(obs)), act(obs)
+    asked = as_observations(network, obs) if isinstance(network, EncodedPolicy) else obs[0]
+    expected, got = np.asarray(policy.predict(asked)), act(*obs)
     if got.shape != expected.shape:
         raise RLTrainingError(f"the exported policy gives actions of shape {got.shape}, predict {expected.shape}")
-    single = act(obs[:1])
+    single = act(*(array[:1] for array in obs))
     if policy.spec.discrete:
         others = np.flatnonzero(got != expected)
-        wrong = _score_gaps(network, obs[others], expected[others], got[others]) > TOLERANCE
+        wrong = _score_gaps(network, [array[others] for array in obs], expected[others], got[others]) > TOLERANCE
         allowed, found = not wrong.any(), float(len(others))
     else:
         half = (np.asarray(policy.spec.high) - np.asarray(policy.spec.low)) / 2
@@ -129,10 +136,14 @@ def verify(policy: Policy, network: PolicyNetwork, act: Act, obs: np.ndarray) ->
     return found
 
 
-def _score_gaps(network: PolicyNetwork, obs: np.ndarray, expected: np.ndarray, got: np.ndarray) -> np.ndarray:
+@torch.no_grad()
+def _score_gaps(network: StandalonePolicy, obs: Sequence[np.ndarray], expected: np.ndarray, got: np.ndarray) -> np.ndarray:
     """How much better the expected action scored than the one taken, relative to the largest score."""
-    scores = network.outputs(torch.from_numpy(obs)).numpy()
-    rows, start = np.arange(len(obs)), network.action_start
+    if not len(expected):
+        return np.zeros(0)
+    scores = network.outputs(*map(torch.from_numpy, obs)).numpy()
+    start = (network.head if isinstance(network, EncodedPolicy) else network).action_start
+    rows = np.arange(len(expected))
     gaps = np.abs(scores[rows, expected - start] - scores[rows, got - start])
     relative: np.ndarray = gaps / np.maximum(np.abs(scores).max(axis=-1, initial=0), 1.0)
     return relative

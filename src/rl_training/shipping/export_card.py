@@ -5,17 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rl_training.experiment.checkpoint import read_header
 from rl_training.experiment.locate import run_directory_of, step_of
 from rl_training.experiment.metadata import numeric_environment
 from rl_training.options import load_options_class
 from rl_training.options._words import counted
 from rl_training.reports.results import evaluation_curve, read_history
+from rl_training.rows import layout_of
 
 if TYPE_CHECKING:
-    from rl_training.models.policy_network import PolicyNetwork
+    from rl_training.models.encoded_policy import StandalonePolicy
     from rl_training.runtime.policy import Policy
     from rl_training.shipping.export import Exported
+    from rl_training.types import ObsPart
 
 USES = {
     "onnx": """\
@@ -23,15 +27,16 @@ import numpy as np
 import onnxruntime
 
 session = onnxruntime.InferenceSession("{file}", providers=["CPUExecutionProvider"])
-obs = np.zeros((1, {obs_dim}), dtype=np.float32)  # one row per observation, as the environment gives it
-actions = session.run(None, {{"obs": obs}})[0]  # as the environment takes them
+obs = {{  # one row per observation, as the environment gives it
+{arrays}}}
+actions = session.run(None, obs)[0]  # as the environment takes them
 """,
     "torchscript": """\
 import torch
 
 policy = torch.jit.load("{file}")
-obs = torch.zeros(1, {obs_dim})  # one row per observation, as the environment gives it
-actions = policy(obs)  # as the environment takes them
+# one row per observation, as the environment gives it
+actions = policy({tensors})  # as the environment takes them
 """,
     "safetensors": """\
 import torch
@@ -39,29 +44,32 @@ import torch
 from rl_training.shipping.export import load_exported
 
 policy = load_exported("{file}")
-obs = torch.zeros(1, {obs_dim})  # one row per observation, as the environment gives it
-actions = policy(obs)  # as the environment takes them
+# one row per observation, as the environment gives it
+actions = policy({tensors})  # as the environment takes them
 """,
 }
 
 
-def model_card(policy: Policy, network: PolicyNetwork, exported: Exported, checkpoint: Path | None) -> str:
+def model_card(policy: Policy, network: StandalonePolicy, exported: Exported, checkpoint: Path | None) -> str:
     """Markdown; what is not known is left out."""
     config, spec = policy.config, policy.spec
     versions = ", ".join(f"{name} {version}" for name, version in numeric_environment()["versions"].items() if version)
     rows = [
         ("algorithm", f"{config.algo} ({load_options_class(config.algo).paper})"),
         ("environment", f"{config.env_id}{f' with {config.env_kwargs}' if config.env_kwargs else ''}"),
-        ("observations", f"{counted(spec.obs_dim, 'number')}{', normalised inside the file' if network.normalizes else ''}"),
+        ("observations", f"{_observations(policy)}{', normalised inside the file' if network.normalizes else ''}"),
         ("actions", _actions(policy)),
-        ("network", " → ".join(map(str, network.description()["sizes"])) + f", {network.activation}"),
+        ("network", network.in_words()),
         ("seed", str(config.seed)),
         *_training(policy, checkpoint),
         ("checked", f"{_difference(policy, exported)} on {exported.num_observations:,} random observations"),
         ("made with", versions),
     ]
     table = "\n".join(f"| {name} | {value} |" for name, value in rows)
-    use = USES[exported.format].format(file=exported.path.name, obs_dim=spec.obs_dim)
+    parts = layout_of(spec).parts
+    arrays = "".join(f'    "{part.name}": {_example(part, "np", "array")},\n' for part in parts)
+    tensors = ", ".join(_example(part, "torch", "tensor") for part in parts)
+    use = USES[exported.format].format(file=exported.path.name, arrays=arrays, tensors=tensors)
     return f"""\
 # {config.algo} on {config.env_id}
 
@@ -87,6 +95,23 @@ best; those it explored with are not in the file, nor can training go on from it
 {config.to_yaml().rstrip()}
 ```
 """
+
+
+def _example(part: ObsPart, library: str, constructor: str) -> str:
+    """One observation of a part as code: the first of its choices, or nothing but zeros."""
+    if part.choices:
+        return f"{library}.{constructor}({np.reshape(part.start, (1, *part.shape)).tolist()})"
+    return f"{library}.zeros({(1, *part.shape)}, dtype={library}.{part.input_dtype})"
+
+
+def _observations(policy: Policy) -> str:
+    """What goes in, part by part."""
+    spec = policy.spec
+    if not spec.observation:
+        return counted(spec.obs_dim, "number")
+    return "; ".join(
+        f"{part.name}: {' × '.join(map(str, part.shape)) or 'one number'}, {part.input_dtype}" for part in spec.observation
+    )
 
 
 def _actions(policy: Policy) -> str:

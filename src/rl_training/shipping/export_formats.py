@@ -14,13 +14,15 @@ import numpy as np
 import torch
 
 from rl_training.errors import CheckpointError, MissingExtraError
+from rl_training.models.encoded_policy import EncodedPolicy, StandalonePolicy
 from rl_training.models.policy_network import PolicyNetwork
+from rl_training.shipping.export_traced import refuse_safetensors, traced, traced_onnx
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Act: TypeAlias = Callable[[np.ndarray], np.ndarray]
-"""From raw observations (batch, obs_dim) to actions as the environment takes them."""
+Act: TypeAlias = Callable[..., np.ndarray]
+"""From raw observations, an array (batch, ...) for each part of their space, to actions as the environment takes them."""
 
 ONNX_OPSET, ONNX_IR = 17, 8  # of 2022: whatever runs ONNX today knows them
 SAFETENSORS_KEY = "rl_training_policy"
@@ -32,15 +34,18 @@ class Format:
 
     name: str
     suffix: str
-    dump: Callable[[PolicyNetwork, Mapping[str, str]], bytes]
+    dump: Callable[[StandalonePolicy, Mapping[str, str]], bytes]
     load: Callable[[bytes], Act]
 
 
-def to_onnx(network: PolicyNetwork, notes: Mapping[str, str]) -> bytes:
+def to_onnx(network: StandalonePolicy, notes: Mapping[str, str]) -> bytes:
     """An ONNX graph of `obs` (batch, obs_dim) to `actions`.
 
-    Written node by node: a dozen of them, in milliseconds. Torch's exporter takes eight seconds, and a package more.
+    An MLP is written node by node: a dozen of them, in milliseconds, where torch's newer exporter takes eight seconds, and a
+    package more.
     """
+    if isinstance(network, EncodedPolicy):
+        return traced_onnx(network, notes, opset=ONNX_OPSET, ir_version=ONNX_IR)
     try:
         import onnx
         from onnx import TensorProto, checker, helper
@@ -116,14 +121,16 @@ def run_onnx(data: bytes) -> Act:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    return lambda obs: np.asarray(session.run(None, {"obs": obs})[0])
+    names = [given.name for given in session.get_inputs()]
+    return lambda *obs: np.asarray(session.run(None, dict(zip(names, obs, strict=True)))[0])
 
 
-def to_torchscript(network: PolicyNetwork, notes: Mapping[str, str]) -> bytes:
-    """A scripted module; the notes lie in it as `notes.json`."""
+def to_torchscript(network: StandalonePolicy, notes: Mapping[str, str]) -> bytes:
+    """A scripted module, or one that was traced; the notes lie in it as `notes.json`."""
     buffer = io.BytesIO()
     with _without_deprecations():
-        torch.jit.save(torch.jit.script(network.cpu()), buffer, _extra_files={"notes.json": json.dumps(dict(notes))})
+        module = traced(network) if isinstance(network, EncodedPolicy) else torch.jit.script(network.cpu())
+        torch.jit.save(module, buffer, _extra_files={"notes.json": json.dumps(dict(notes))})
     return buffer.getvalue()
 
 
@@ -132,8 +139,8 @@ def run_torchscript(data: bytes) -> Act:
         # runs no Python: TorchScript is a language of its own
         module = torch.jit.load(io.BytesIO(data), map_location="cpu")  # type: ignore[no-untyped-call]
 
-    def act(obs: np.ndarray) -> np.ndarray:
-        actions: np.ndarray = module(torch.from_numpy(obs)).numpy()
+    def act(*obs: np.ndarray) -> np.ndarray:
+        actions: np.ndarray = module(*map(torch.from_numpy, obs)).numpy()
         return actions
 
     return act
@@ -147,8 +154,10 @@ def _without_deprecations() -> Iterator[None]:
         yield
 
 
-def to_safetensors(network: PolicyNetwork, notes: Mapping[str, str]) -> bytes:
+def to_safetensors(network: StandalonePolicy, notes: Mapping[str, str]) -> bytes:
     """The tensors by name, and as JSON in the file's metadata how they are put together."""
+    if isinstance(network, EncodedPolicy):
+        raise refuse_safetensors(network)
     from safetensors.torch import save
 
     metadata = {**notes, SAFETENSORS_KEY: json.dumps(network.description())}
