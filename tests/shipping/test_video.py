@@ -41,6 +41,16 @@ def frames(path: Path) -> list[np.ndarray]:
     return list(np.frombuffer(data, dtype=np.uint8).reshape(-1, *sizes[size]))
 
 
+def test_an_object_is_filmed_as_it_was_set_and_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    env = gym.make("Pendulum-v1", render_mode="rgb_array", max_episode_steps=5)
+    env.unwrapped.g = 3.0
+    agent = PPO(env, total_timesteps=32, num_steps=16, eval_episodes=1, output_dir=tmp_path)
+    agent.learn()
+    monkeypatch.setattr(env.unwrapped, "close", lambda: pytest.fail("the user's object was closed"))
+    for name in ("one.gif", "two.gif"):
+        assert agent.record_video(tmp_path / name).metrics == agent.evaluate(num_episodes=1)
+
+
 @pytest.mark.parametrize("suffix", [".mp4", ".gif"])
 def test_a_video_shows_every_step_and_the_cart_moves(run: Any, suffix: str, tmp_path: Path):
     done = record_video(load_policy(run.run_dir), tmp_path / f"deep/er/film{suffix}", num_episodes=2)

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rl_training.envs.source import Env, EnvSource
+from rl_training.envs.source import Env, EnvSource, close_env
 from rl_training.errors import EnvError, MissingExtraError
 
 GL_ADVICE = (
@@ -42,11 +42,17 @@ def headless() -> Iterator[None]:
 
 
 class Filmed(gym.Wrapper[Any, Any, Any, Any]):
-    """Hands a picture to `on_frame` after every reset and every step: what the policy saw, and where its action led."""
+    """Hands a picture to `on_frame` after every reset and every step: what the policy saw, and where its action led.
 
-    def __init__(self, env: Env, on_frame: Callable[[np.ndarray], None]) -> None:
+    To close it is to `release` the environment.
+    """
+
+    def __init__(self, env: Env, on_frame: Callable[[np.ndarray], None], release: Callable[[Env], None] = close_env) -> None:
         super().__init__(env)
-        self._on_frame = on_frame
+        self._on_frame, self._release = on_frame, release
+
+    def close(self) -> None:
+        self._release(self.env)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         result = self.env.reset(seed=seed, options=options)
@@ -90,5 +96,5 @@ def rehearse(source: EnvSource) -> float | None:
 
 
 def film_source(source: EnvSource, on_frame: Callable[[np.ndarray], None]) -> EnvSource:
-    """The same environments, filmed."""
-    return EnvSource(env=lambda: Filmed(source.make(), on_frame))
+    """The same environments, filmed, and given back to `source` where they are closed."""
+    return EnvSource(env=lambda: Filmed(source.make(), on_frame, source.release))
