@@ -201,7 +201,7 @@ def test_observations_that_are_not_as_declared_are_refused_by_predict(tmp_path):
 def test_what_cannot_read_images_is_refused_before_a_file_is_made(run, settings, error, said, tmp_path):
     algo, env = run.split()
     config = small_config("ppo", tmp_path / "runs").replace(
-        algo=algo, env_id=f"toy_envs:Toy{env}-v0", env_kwargs={}, algo_kwargs=settings
+        algo=algo, env_id=f"toy_envs:Toy{env}-v0", num_envs=1, env_kwargs={}, algo_kwargs=settings
     )
     with pytest.raises(error, match=said):
         train(config)

@@ -52,15 +52,15 @@ class Critics(FlatMLP):
         read, pull_encoder = obs, None
         if self.encoder is not None:
             read, pull_encoder = self.encoder.vjp(obs) if wrt is None else (self.encoder(obs), None)
-        outputs, pull = self.vjp(torch.cat([read, actions], dim=-1), members=members)
-        if wrt is not None:
-            return outputs.squeeze(-1), lambda d_q_values: pull.inputs(d_q_values, start=read.shape[-1])
+        outputs, pull_nets = self.vjp(torch.cat([read, actions], dim=-1), members=members)
 
-        def pull_all(d_q_values: Tensor) -> list[Tensor]:
-            at_encoder = [] if pull_encoder is None else pull_encoder(pull.inputs(d_q_values)[:, : read.shape[-1]])
-            return [pull.parameters(d_q_values), *at_encoder]
+        def pull(d_q_values: Tensor) -> Tensor | list[Tensor]:
+            if wrt is not None:
+                return pull_nets.inputs(d_q_values, start=read.shape[-1])
+            at_encoder = [] if pull_encoder is None else pull_encoder(pull_nets.inputs(d_q_values)[:, : read.shape[-1]])
+            return [pull_nets.parameters(d_q_values), *at_encoder]
 
-        return outputs.squeeze(-1), pull_all
+        return outputs.squeeze(-1), pull
 
 
 def random_subset(num_critics: int, size: int) -> Tensor | None:
