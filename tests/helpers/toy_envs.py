@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import time
+from asyncio import CancelledError
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +145,7 @@ class Broken(Counting):
     """Counting that does something wrong at step `at` (0: in reset) of episode `episode` (None: of every episode).
 
     `fault` is one of: raise, nan_obs, inf_obs, nan_reward, shape, shape_broadcast, complex, text, reward_array, reward_none,
-    flag_int, flag_none, four_values, hang, exit, kill.
+    flag_int, flag_none, four_values, hang, exit, kill; or one of `EXCEPTIONS`.
     """
 
     def __init__(self, *, fault: str = "raise", at: int = 3, episode: int | None = None, **kwargs: Any) -> None:
@@ -189,7 +191,30 @@ class Broken(Counting):
             os._exit(7)
         if self.fault == "kill":
             os.kill(os.getpid(), 9)
-        raise ValueError(f"told to break at step {self.at}")
+        told = EXCEPTIONS[self.fault]() if self.fault in EXCEPTIONS else ValueError(f"told to break at step {self.at}")
+        raise told
+
+
+class Outlaw(BaseException):
+    """No Exception, and nobody's that we know."""
+
+
+class Mute(Exception):  # noqa: N818 (it says nothing, not even that)
+    """Cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+EXCEPTIONS: dict[str, Callable[[], BaseException]] = {
+    "sys_exit": lambda: SystemExit(0),  # as pygame environments do when their window is closed
+    "sys_exit_text": lambda: SystemExit("the window was closed"),
+    "generator_exit": GeneratorExit,
+    "cancelled": CancelledError,
+    "outlaw": lambda: Outlaw("mine"),
+    "mute": Mute,
+    "stop_iteration": StopIteration,
+}
 
 
 def make_counting() -> Counting:

@@ -17,7 +17,7 @@ import gymnasium as gym
 
 from rl_training.envs.layers import layers_of
 from rl_training.envs.spaces import describe_env
-from rl_training.errors import ConfigError, EnvError, MissingExtraError, RLTrainingError
+from rl_training.errors import ConfigError, EnvError, MissingExtraError, RLTrainingError, words_of
 from rl_training.types import EnvSpec
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class EnvSource:
 
     def spec(self) -> EnvSpec:
         """Shapes and bounds, from one environment that is made for it."""
-        with self._one() as env:
+        with self._one() as env, as_env_error(f"{self._env_id or type(env).__name__} could not be looked at"):
             self._env_id = self._env_id or _name_of(env)
             self._layers = layers_of(env)
             return describe_env(env, self._env_id)
@@ -145,9 +145,9 @@ class EnvSource:
         with self._warnings_logged():
             try:
                 env = factory()
-            except RLTrainingError:
+            except (RLTrainingError, KeyboardInterrupt):
                 raise
-            except Exception as error:
+            except BaseException as error:
                 raise _explained(error, name, self._kwargs) from error
         if not isinstance(env, gym.Env):
             origin = f"{type(env).__module__}.{type(env).__qualname__}"
@@ -196,8 +196,22 @@ def close_env(env: Env) -> None:
     """Close it; if it cannot be closed, others still can, and whatever went before matters more."""
     try:
         env.close()
-    except Exception as error:  # noqa: BLE001 (it may be anything)
-        log.warning("%s: close raised %s: %s", _name_of(env), type(error).__name__, error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 (it may be anything)
+        log.warning("%s: close raised %s", type(env.unwrapped).__name__, words_of(error))
+
+
+@contextmanager
+def as_env_error(what: str) -> Iterator[None]:
+    """Within it runs code that is not ours. Whatever it raises is told as an error of the environment, sys.exit() too, which
+    would otherwise end a training as if all were well. Ctrl-C is nobody's fault."""
+    try:
+        yield
+    except (RLTrainingError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise EnvError(f"{what}: {words_of(error)}") from error
 
 
 def _checked_factory(env: Any) -> EnvFactory:
@@ -223,8 +237,9 @@ def _layers(env: Env) -> list[str]:
     return [name for name in names if name != "PassiveEnvChecker"] + [type(env).__name__]
 
 
-def _explained(error: Exception, name: str, kwargs: Mapping[str, Any]) -> RLTrainingError:
-    text = str(error)
+def _explained(error: BaseException, name: str, kwargs: Mapping[str, Any]) -> RLTrainingError:
+    words = words_of(error)
+    text = words.partition(": ")[2]
     if isinstance(error, gym.error.DependencyNotInstalled | ModuleNotFoundError):
         for extra, package in EXTRAS.items():
             if extra in text.lower():
@@ -239,7 +254,7 @@ def _explained(error: Exception, name: str, kwargs: Mapping[str, Any]) -> RLTrai
     if isinstance(error, ImportError):
         return EnvError(f"{name} could not be imported: {text}{_suggestion(name, limit=1)}")
     given = {key: value for key, value in kwargs.items() if key != "disable_env_checker"}
-    return EnvError(f"{name} failed{f' with env_kwargs={given}' if given else ''}: {type(error).__name__}: {text}")
+    return EnvError(f"{name} failed{f' with env_kwargs={given}' if given else ''}: {words}")
 
 
 def _suggestion(name: str, *, limit: int = 3) -> str:

@@ -13,9 +13,10 @@ import signal
 import threading
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from multiprocessing import connection, util
 from typing import Any
@@ -25,7 +26,7 @@ import numpy as np
 from rl_training.envs import processes
 from rl_training.envs.source import EnvFactory, EnvSource
 from rl_training.envs.vector import EnvFault, Indices, SyncEnvs, Transitions, action_dtype
-from rl_training.errors import EnvError
+from rl_training.errors import EnvError, words_of
 from rl_training.types import EnvSpec
 
 RESET, STEP, CLOSE = 0.0, 1.0, 2.0  # every message is one row of float64, which holds float32, seeds and indices exactly
@@ -190,26 +191,30 @@ def _serve(pipe: Any, progress: Any, share: Share) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if share.flush_denormals:
         processes.flush_denormals()
-    envs: SyncEnvs | None = None
+    made: list[SyncEnvs] = []  # one, if it can be made
+
+    def make() -> np.ndarray:
+        made.append(_made(share, progress))
+        return np.empty(0)
+
     with suppress(EOFError, OSError):
-        while True:
-            try:
-                if envs is None:
-                    envs = _made(share, progress)
-                    answer = np.array([DONE]).tobytes()
-                else:
-                    message = np.frombuffer(pipe.recv_bytes())
-                    if message[0] == CLOSE:
-                        break
-                    answer = _obey(envs, message, discrete=share.spec.discrete)
-            except EnvFault as fault:
-                report = {"index": fault.index, "what": fault.what, "trace": traceback.format_exc()}
-                answer = np.array([FAILED]).tobytes() + json.dumps(report).encode()
-            pipe.send_bytes(answer)
-            if envs is None:
-                break
-    if envs is not None:
+        pipe.send_bytes(_answer(make, share, progress))
+        while made and (message := np.frombuffer(pipe.recv_bytes()))[0] != CLOSE:
+            pipe.send_bytes(_answer(partial(_obey, made[0], message, discrete=share.spec.discrete), share, progress))
+    for envs in made:
         envs.close()
+
+
+def _answer(work: Callable[[], np.ndarray], share: Share, progress: Any) -> bytes:
+    """What the work gives, or a report of how an environment failed in it."""
+    try:
+        return np.concatenate([[DONE], work()]).tobytes()
+    except EnvFault as fault:
+        index, what, trace = fault.index, fault.what, traceback.format_exc()
+    except BaseException as error:  # noqa: BLE001 (signals are the parent's: this too is an environment's doing)
+        index, what, trace = share.first + progress[0], f"raised {words_of(error)}", traceback.format_exc()
+    report = {"index": index, "what": what, "trace": trace}
+    return np.array([FAILED]).tobytes() + json.dumps(report).encode()
 
 
 def _made(share: Share, progress: Any) -> SyncEnvs:
@@ -220,13 +225,13 @@ def _made(share: Share, progress: Any) -> SyncEnvs:
             progress[0] = index - share.first
             try:
                 envs.append(share.recipe())
-            except Exception as error:
-                what = f"could not be made in a worker process: {type(error).__name__}: {error}"
+            except BaseException as error:
+                what = f"could not be made in a worker process: {words_of(error)}"
                 raise EnvFault(share.spec.env_id, index, what) from error
     return SyncEnvs(envs, share.spec, first_index=share.first, progress=progress)
 
 
-def _obey(envs: SyncEnvs, message: np.ndarray, *, discrete: bool) -> bytes:
+def _obey(envs: SyncEnvs, message: np.ndarray, *, discrete: bool) -> np.ndarray:
     count = int(message[1])
     indices, values = message[2 : 2 + count].astype(np.int64).tolist(), message[2 + count :]
     if message[0] == RESET:
@@ -235,7 +240,7 @@ def _obey(envs: SyncEnvs, message: np.ndarray, *, discrete: bool) -> bytes:
         actions = values.astype(np.int64) if discrete else values.astype(np.float32).reshape(count, -1)
         done = envs.step_some(indices, actions)
         rows = np.column_stack([done.rewards, done.terminated, done.truncated, done.obs])
-    return np.concatenate([[DONE], rows.ravel()]).tobytes()
+    return rows.ravel()
 
 
 def _end_with_parent() -> None:
