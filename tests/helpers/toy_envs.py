@@ -6,7 +6,11 @@ a fresh process imports them with the id `toy_envs:ToyBandit-v0`.
 
 from __future__ import annotations
 
+import ctypes
+import multiprocessing
 import os
+import signal
+import subprocess
 import time
 from asyncio import CancelledError
 from collections.abc import Callable
@@ -217,6 +221,66 @@ EXCEPTIONS: dict[str, Callable[[], BaseException]] = {
 }
 
 
+class Helped(Broken):
+    """Broken with a helper: a process that it starts at its first reset, writes down in `folder`, and ends when it is closed.
+
+    `how` is one of: fork, popen, popen_with_files (it inherits what it can), multiprocessing, pool.
+    """
+
+    def __init__(self, *, how: str, folder: str, tidy: bool = True, fault: str = "none", at: int = -1, **kwargs: Any) -> None:
+        super().__init__(fault=fault, at=at, **kwargs)
+        self.how, self.folder, self.tidy = how, Path(folder), tidy
+        self.helper: Any = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if self.helper is None:
+            self.helper, pids = self._begin()
+            for pid in pids:
+                (self.folder / str(pid)).touch()
+        return super().reset(seed=seed, options=options)
+
+    def _begin(self) -> tuple[Any, list[int]]:
+        if self.how == "fork":
+            pid = os.fork()
+            if pid == 0:
+                time.sleep(600)
+                os._exit(0)
+            return pid, [pid]
+        if self.how.startswith("popen"):
+            process = subprocess.Popen(["sleep", "600"], close_fds=self.how == "popen")
+            return process, [process.pid]
+        context = multiprocessing.get_context("fork")
+        if self.how == "pool":
+            before = set(multiprocessing.active_children())
+            pool = context.Pool(2)
+            assert pool.map(abs, [-1, -2, 3]) == [1, 2, 3]
+            return pool, [child.pid for child in multiprocessing.active_children() if child not in before]
+        child = context.Process(target=time.sleep, args=(600,))
+        child.start()
+        return child, [child.pid]
+
+    def close(self) -> None:
+        if self.helper is None or not self.tidy:
+            return
+        if self.how == "fork":
+            os.kill(self.helper, signal.SIGTERM)
+            os.waitpid(self.helper, 0)
+        elif self.how == "pool":
+            self.helper.terminate()
+            self.helper.join()
+        else:
+            self.helper.terminate()
+            self.helper.wait() if self.how.startswith("popen") else self.helper.join()
+
+
+class Stuck(Broken):
+    """At its step it sleeps in C without letting go of the interpreter."""
+
+    def _spoil(self, result: Step) -> Any:
+        ctypes.PyDLL(None).sleep(600)
+        return result
+
+
 def make_counting() -> Counting:
     """A factory that a worker process can import."""
     return Counting()
@@ -227,7 +291,7 @@ def make_drift() -> Drift:
     return Drift(length=9, continuous=True)
 
 
-for _name, _class in {"Bandit": Bandit, "Counting": Counting, "Drift": Drift, "Unseeded": Unseeded, "Broken": Broken}.items():
+for _class in (Bandit, Counting, Drift, Unseeded, Broken, Helped, Stuck):
     for _suffix, _continuous in (("", False), ("Continuous", True)):
-        if (_id := f"Toy{_name}{_suffix}-v0") not in gym.registry:
+        if (_id := f"Toy{_class.__name__}{_suffix}-v0") not in gym.registry:
             gym.register(_id, entry_point=f"toy_envs:{_class.__name__}", kwargs={"continuous": _continuous})

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
-import signal
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from multiprocessing import connection, util
+from multiprocessing import util
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,8 @@ from rl_training.types import EnvSpec
 
 RESET, STEP, CLOSE = 0.0, 1.0, 2.0  # every message is one row of float64, which holds float32, seeds and indices exactly
 DONE, FAILED = 0.0, 1.0
-GRACE = 5.0  # seconds for a worker to close its environments before it is killed
+GRACE = 5.0  # seconds for workers to close their environments before they are killed
+LOOK = 0.5  # seconds between two looks at whether a worker that does not answer is still there
 START_TIMEOUT = 120.0  # importing and making an environment may be slow even where steps are not
 
 
@@ -44,6 +44,7 @@ class Share:
     first: int
     last: int
     flush_denormals: bool  # as the process does that computes with what comes out
+    from_main_thread: bool  # whether the thread that begins the worker lasts as long as its process
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +84,17 @@ class AsyncEnvs:
         context: Any = multiprocessing.get_context(start_method or processes.start_method(recipe, spec.env_id))
         count = min(num_envs, num_workers or processes.num_processors())
         edges = [num_envs * worker // count for worker in range(count + 1)]
+        flush, main = processes.flushes_denormals(), threading.current_thread() is threading.main_thread()
         try:
             for first, last in pairwise(edges):
-                self._workers.append(_start(context, Share(recipe, spec, first, last, processes.flushes_denormals())))
+                self._workers.append(_start(context, Share(recipe, spec, first, last, flush, main)))
             for worker in self._workers:
                 self._result(self._receive(worker, timeout and max(timeout, START_TIMEOUT)))
+        except OSError as error:
+            started = f"{len(self._workers)} of {count} worker processes"
+            self.close()
+            advice = "fewer num_envs need fewer; ulimit -n and -u say how many files and processes there may be"
+            raise EnvError(f"{spec.env_id}: only {started} could be started: {error.strerror}; {advice}") from error
         except BaseException:
             self.close()
             raise
@@ -136,15 +143,18 @@ class AsyncEnvs:
         return rows
 
     def _receive(self, worker: Worker, timeout: float | None) -> bytes:
-        seen = worker.progress[0]
+        seen, began = worker.progress[0], time.monotonic()
         try:
-            while timeout is not None and not worker.pipe.poll(timeout):
-                if worker.progress[0] == seen:
+            while not worker.pipe.poll(LOOK if timeout is None else min(LOOK, timeout)):
+                if worker.process.exitcode is not None and not worker.pipe.poll():
+                    raise EOFError  # noqa: TRY301 (it does not come by itself while somebody else holds the pipe)
+                if worker.progress[0] != seen:  # it moved on to another environment: that one has its time too
+                    seen, began = worker.progress[0], time.monotonic()
+                elif timeout is not None and time.monotonic() - began >= timeout:
                     raise self._lost(worker, f"gave no answer within {timeout:g} s; its process was ended")
-                seen = worker.progress[0]  # it moved on to another environment: that one has its time too
             return worker.pipe.recv_bytes()  # type: ignore[no-any-return]
         except (EOFError, OSError) as error:
-            worker.process.join(1.0)
+            processes.ended_within(worker.process, 1.0)
             raise self._lost(worker, f"its process ended: {processes.exit_text(worker.process.exitcode)}") from error
 
     def _result(self, answer: bytes) -> np.ndarray:
@@ -162,33 +172,42 @@ class AsyncEnvs:
 
 def _start(context: Any, share: Share) -> Worker:
     ours, theirs = context.Pipe()
-    progress = context.RawArray("q", 1)
-    process = context.Process(target=_serve, args=(theirs, progress, share), daemon=True)
-    processes.start(process, method=context.get_start_method())
-    theirs.close()  # so that the worker's death reads as the end of the file
+    try:
+        progress = context.RawArray("q", 1)
+        # no daemon: those may have no processes of their own, which is what an environment may want
+        process = context.Process(target=_serve, args=(theirs, progress, share), daemon=False)
+        processes.start(process, method=context.get_start_method())
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()  # so that the worker's death reads as the end of the file
     return Worker(process, ours, progress, share.first, share.last)
 
 
 def _shut_down(workers: list[Worker], grace: float = GRACE) -> None:
     ending = list(workers)
     workers.clear()
-    for worker in ending:
-        with suppress(OSError):
-            worker.pipe.send_bytes(np.array([CLOSE]).tobytes())
-        worker.pipe.close()
-    for worker in ending:
-        worker.process.join(grace)
-        if worker.process.exitcode is None:
-            worker.process.kill()
-            worker.process.join()
-        worker.process.close()
+    deadline = time.monotonic() + grace
+    try:
+        for worker in ending:
+            with suppress(OSError):
+                worker.pipe.send_bytes(np.array([CLOSE]).tobytes())
+            worker.pipe.close()
+        for worker in ending:
+            processes.ended_within(worker.process, deadline - time.monotonic())
+    finally:  # also when Ctrl-C says that it takes too long
+        for worker in ending:
+            if worker.process.exitcode != 0:  # else its environments were closed, and what they leave running is their business
+                processes.kill(worker.process)
+            worker.process.close()
 
 
 def _serve(pipe: Any, progress: Any, share: Share) -> None:
     """The life of a worker. Signals are the parent's business; a worker ends when told to, or when its parent is gone."""
-    for ignored in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(ignored, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    processes.leave_signals_to_parent()
+    processes.end_with_parent(by_kernel=share.from_main_thread)
+    processes.keep_to_itself(pipe)
     if share.flush_denormals:
         processes.flush_denormals()
     made: list[SyncEnvs] = []  # one, if it can be made
@@ -241,11 +260,3 @@ def _obey(envs: SyncEnvs, message: np.ndarray, *, discrete: bool) -> np.ndarray:
         done = envs.step_some(indices, actions)
         rows = np.column_stack([done.rewards, done.terminated, done.truncated, done.obs])
     return rows.ravel()
-
-
-def _end_with_parent() -> None:
-    # a worker inside a step that hangs does not see its pipe close
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
