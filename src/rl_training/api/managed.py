@@ -15,13 +15,14 @@ from typing_extensions import Never
 from rl_training.api.signature import SettingsSignature, require_no_strangers
 from rl_training.envs.source import EnvSource
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, TrainingInterrupted
-from rl_training.experiment.checkpoint import load_checkpoint, read_header
+from rl_training.experiment.checkpoint import read_header
 from rl_training.experiment.config import WITHOUT_PRESET, TrainConfig
 from rl_training.experiment.files import reason
 from rl_training.experiment.locate import resolve_checkpoint, run_directory_of
 from rl_training.experiment.overrides import change
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.experiment.sinks import MetricsSink
+from rl_training.experiment.stored_checkpoint import StoredCheckpoint
 from rl_training.experiment.yaml_loader import is_config_name, load_config_values
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.policy import Policy, load_policy
@@ -101,7 +102,7 @@ class ManagedAlgorithm:
             self.config = self.config.replace(total_timesteps=total_timesteps)
         given: dict[str, Any] = {"callbacks": callbacks, "env": self._env, "sinks": sinks}
         if self.checkpoint_path is not None:
-            state = load_checkpoint(self.checkpoint_path)
+            state = StoredCheckpoint(self.checkpoint_path)
             done = state.trainer_state.get("progress", {}).get("global_step", 0)
             run_dir = run_directory_of(self.checkpoint_path)
             if done >= self.config.total_timesteps:

@@ -28,6 +28,7 @@ from rl_training.experiment.sinks import MetricsSink
 logger = logging.getLogger(__name__)
 
 _ASIDE_SUFFIX = ".aside"
+_BEGINNING = {".lock", "checkpoints", "config.yaml", "metadata.json", "metrics.jsonl", "tensorboard"}  # before the first turn
 
 
 class RunConfig(Protocol):
@@ -58,6 +59,7 @@ class Run:
     ) -> None:
         self.directory = directory
         self._lock = lock
+        self._is_new = False
         self._errand = Errand()
         self._logger = RunLogger(directory, sinks=sinks or (), tensorboard=sinks is None, config=config)
         self._environment = numeric_environment()
@@ -74,13 +76,15 @@ class Run:
             (directory / "checkpoints").mkdir()
             write_text(directory / "config.yaml", config.to_yaml())
             write_metadata(directory, {**run_metadata(), "exact": True, "resume_history": []})
-            return cls(directory, lock, sinks=sinks, config=config.to_dict())
+            run = cls(directory, lock, sinks=sinks, config=config.to_dict())
         except BaseException as error:
             lock.release()
             shutil.rmtree(directory, ignore_errors=True)  # nothing was learnt in it, and its name would stay taken
             if isinstance(error, OSError):
                 raise RLTrainingError(f"{directory}: the run cannot be begun: {reason(error)}") from error
             raise
+        run._is_new = True
+        return run
 
     @classmethod
     def open(
@@ -195,7 +199,18 @@ class Run:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        unused = error is not None and self._is_new and self._is_unused()
         self.close()
+        if unused:
+            shutil.rmtree(self.directory, ignore_errors=True)  # nothing was learnt in it, and its name would stay taken
+
+    def _is_unused(self) -> bool:
+        """Whether there is nothing in it that training or somebody else has put there."""
+        try:
+            entries = {path.name for path in self.directory.iterdir()}
+            return not self.num_lines and entries <= _BEGINNING and not any((self.directory / "checkpoints").iterdir())
+        except OSError:
+            return False
 
     def _require_directory(self) -> None:
         if not self._lock.in_place:

@@ -19,7 +19,7 @@ from rl_training.envs.population import PopulationEnvs
 from rl_training.envs.source import EnvSource
 from rl_training.envs.spaces import require_actions
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, did_you_mean
-from rl_training.experiment.checkpoint import CheckpointState, must_fit
+from rl_training.experiment.checkpoint import Saved, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.metadata import environment_differences, numeric_environment
 from rl_training.experiment.run import Run
@@ -54,7 +54,7 @@ class SessionOptions(TypedDict, total=False):
     """What every `train_<algo>` takes beside the configuration."""
 
     run_suffix: str | None  # the last part of the run directory's name; a time stamp without one
-    checkpoint_state: CheckpointState | None  # where to go on from
+    checkpoint_state: Saved | None  # where to go on from
     callbacks: Sequence[Callback] | None
     run_dir: Path | None  # the existing run directory to go on in
     env: Any  # an environment object or factory in place of config.env_id
@@ -156,7 +156,7 @@ def require_algorithm_fits(config: TrainConfig, spec: EnvSpec) -> None:
         raise ConfigError(RAY_IS_FOR.format(algo=config.algo))
 
 
-def require_same_task(config: TrainConfig, spec: EnvSpec, saved: CheckpointState) -> None:
+def require_same_task(config: TrainConfig, spec: EnvSpec, saved: Saved) -> None:
     """CheckpointError when a checkpoint is of another algorithm or of an environment with other spaces."""
     algo = saved.config.get("algo")
     if algo != config.algo:
@@ -170,7 +170,7 @@ def require_same_task(config: TrainConfig, spec: EnvSpec, saved: CheckpointState
         raise CheckpointError(f"the checkpoint is of an environment with other spaces: {was} then, {spec} now")
 
 
-def _prior_data(config: TrainConfig, source: EnvSource, spec: EnvSpec, saved: CheckpointState | None) -> OfflineDataset | None:
+def _prior_data(config: TrainConfig, source: EnvSource, spec: EnvSpec, saved: Saved | None) -> OfflineDataset | None:
     """What an algorithm with dataset options learns from; a resume on other data is refused here."""
     if not isinstance(config.options, DatasetOptions):
         return None
@@ -182,7 +182,7 @@ def _prior_data(config: TrainConfig, source: EnvSource, spec: EnvSpec, saved: Ch
     return dataset
 
 
-def _origins(config: TrainConfig, source: EnvSource, saved: CheckpointState | None) -> dict[str, Any]:
+def _origins(config: TrainConfig, source: EnvSource, saved: Saved | None) -> dict[str, Any]:
     """What checkpoints should know of where a run got things from, which its configuration alone does not say."""
     origins: dict[str, Any] = {"made_on": source.made_otherwise(config.env_id, config.env_kwargs)}
     if isinstance(config.options, DatasetOptions):
@@ -238,7 +238,7 @@ def _open_run(config: TrainConfig, given: SessionOptions, sinks: Sequence[Metric
     return run
 
 
-def _note_resume(run: Run, config: TrainConfig, saved: CheckpointState) -> None:
+def _note_resume(run: Run, config: TrainConfig, saved: Saved) -> None:
     differences = environment_differences(saved.metadata.get("environment", {}), numeric_environment())
     for difference in differences:
         log.warning("resuming may not be exact: %s", difference)

@@ -15,7 +15,7 @@ from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.pool import EnvPool
 from rl_training.envs.population import PopulationEnvs
 from rl_training.errors import EnvError, EnvNumericsError, NumericsError, RLTrainingError
-from rl_training.experiment.checkpoint import CheckpointState, must_fit
+from rl_training.experiment.checkpoint import CheckpointState, Saved, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import step_of
 from rl_training.experiment.run import Run
@@ -46,7 +46,7 @@ class Session:
         pool: EnvPool | PopulationEnvs | RemotePopulation | None,
         evaluator: PolicyEvaluator,
         callbacks: Sequence[Callback] = (),
-        resume_from: CheckpointState | None = None,
+        resume_from: Saved | None = None,
     ) -> None:
         self.config, self.spec, self.run, self.pool, self.evaluator = config, spec, run, pool, evaluator
         self.callbacks, self.resume_from = list(callbacks), resume_from
