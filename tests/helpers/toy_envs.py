@@ -149,7 +149,8 @@ class Broken(Counting):
     """Counting that does something wrong at step `at` (0: in reset) of episode `episode` (None: of every episode).
 
     `fault` is one of: raise, nan_obs, inf_obs, nan_reward, shape, shape_broadcast, complex, text, reward_array, reward_none,
-    flag_int, flag_none, four_values, hang, exit, kill; or one of `EXCEPTIONS`.
+    flag_int, flag_none, four_values, speechless_(obs | reward | flag | all), graph_(obs | reward), hang, exit, kill; or one of
+    `EXCEPTIONS`.
     """
 
     def __init__(self, *, fault: str = "raise", at: int = 3, episode: int | None = None, **kwargs: Any) -> None:
@@ -186,7 +187,16 @@ class Broken(Counting):
             "flag_int": (obs, reward, 0, truncated, info),
             "flag_none": (obs, reward, terminated, None, info),
             "four_values": (obs, reward, terminated, info),
+            "speechless_obs": (Speechless(), reward, terminated, truncated, info),
+            "speechless_reward": (obs, Speechless(), terminated, truncated, info),
+            "speechless_flag": (obs, reward, Speechless(), truncated, info),
+            "speechless_all": Speechless(),
         }
+        if self.fault.startswith("graph"):
+            import torch
+
+            obs = torch.zeros(2, requires_grad=True)
+            return (obs, reward, *result[2:]) if self.fault == "graph_obs" else (result[0], obs.sum(), *result[2:])
         if self.fault in changed:
             return changed[self.fault]
         if self.fault == "hang":
@@ -197,6 +207,16 @@ class Broken(Counting):
             os.kill(os.getpid(), 9)
         told = EXCEPTIONS[self.fault]() if self.fault in EXCEPTIONS else ValueError(f"told to break at step {self.at}")
         raise told
+
+
+class Speechless:
+    """Neither an array nor able to say what it is."""
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise OSError("the device is gone")
+
+    def __repr__(self) -> str:
+        raise OSError("no words either")
 
 
 class Outlaw(BaseException):

@@ -78,7 +78,9 @@ class EnvPool:
         backend: str = "local_sync",
         timeout: float | None = None,
         num_workers: int | None = None,
+        max_skips: int = 0,
     ) -> None:
+        """`max_skips` first episodes may be passed over because they begin with a number that is not finite."""
         self.spec, self.num_envs = spec, num_envs
         self.exact = True  # whether every episode that was restored came out as it was saved
         self._seed, self._stream = int(seed), int(stream)
@@ -90,8 +92,8 @@ class EnvPool:
         self._marked: _Book | None = None
         self._envs = make_envs(source, spec, num_envs=num_envs, backend=backend, timeout=timeout, num_workers=num_workers)
         try:
-            none = np.zeros(num_envs, dtype=np.int64)
-            self._book = _Book(0, none, none, np.zeros(num_envs), self._begin(np.arange(num_envs), none))
+            episodes, obs = self._begin_first(max_skips)
+            self._book = _Book(0, episodes, np.zeros(num_envs, dtype=np.int64), np.zeros(num_envs), obs)
         except BaseException:
             self._envs.close()
             raise
@@ -195,6 +197,19 @@ class EnvPool:
 
     def close(self) -> None:
         self._envs.close()
+
+    def _begin_first(self, max_skips: int) -> tuple[np.ndarray, np.ndarray]:
+        """Which episodes come first, and what is observed at their beginning."""
+        episodes, self.passed_over = np.zeros(self.num_envs, dtype=np.int64), 0
+        while True:
+            try:
+                return episodes, self._begin(np.arange(self.num_envs), episodes)
+            except NumberFault as fault:  # noqa: PERF203 (one that begins so is rare)
+                if self.passed_over >= max_skips:
+                    raise
+                log.warning("%s; this episode is left and the next begun (on_nan: skip)", fault)
+                episodes[fault.index] += 1
+                self.passed_over += 1
 
     def _next_episodes(self, book: _Book, index: np.ndarray, *, passing: int = 0) -> None:
         """Commit `book` with new episodes in the environments named; if one of them cannot begin, nothing is committed."""

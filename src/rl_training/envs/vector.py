@@ -17,6 +17,7 @@ from rl_training.types import EnvSpec
 Indices: TypeAlias = "Sequence[int] | np.ndarray"
 
 NDARRAY = np.ndarray
+LARGEST_REWARD = np.float64(np.finfo(np.float32).max)
 USUAL_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 USUAL_REWARDS = frozenset({float, np.float32, np.float64})
 BACKENDS = ("batched", "local_sync", "local_async")
@@ -58,17 +59,25 @@ class NumberFault(EnvFault, EnvNumericsError):  # noqa: N818 (as above)
 
 
 def not_finite(obs: np.ndarray, rewards: np.ndarray | None = None) -> tuple[int, str] | None:
-    """The first row with a number that is not finite, and a clause that names the number; None if there is none."""
-    if all_finite(obs) and (rewards is None or all_finite(rewards)):
+    """The first row with a number that is not finite, or is not once a learner has it in float32, and a clause that names the
+    number; None if there is none."""
+    if all_finite(obs) and (rewards is None or 0 not in learnable(rewards).tobytes()):
         return None
     for row, observed in enumerate(obs):
         bad = np.flatnonzero(~np.isfinite(observed))
         if len(bad):
             more = f" and in {len(bad) - 1} more" if len(bad) > 1 else ""
             return row, f"returned an observation with {observed[bad[0]]} in column {bad[0]}{more}"
-        if rewards is not None and not np.isfinite(rewards[row]):
-            return row, f"returned the reward {rewards[row]}"
+        if rewards is not None and not learnable(rewards[row]):
+            too_large = ", which float32 cannot hold" if np.isfinite(rewards[row]) else ""
+            return row, f"returned the reward {rewards[row]}{too_large}"
     return None
+
+
+def learnable(rewards: np.ndarray) -> np.ndarray:
+    """Which of them are finite in float32 too."""
+    found: np.ndarray = np.less_equal(np.abs(rewards), LARGEST_REWARD)
+    return found
 
 
 def all_finite(values: np.ndarray) -> bool:

@@ -142,6 +142,7 @@ def _training_envs(config: TrainConfig, source: EnvSource, spec: EnvSpec) -> Tra
         stream=Stream.TRAIN_ENVS,
         backend=backend,
         timeout=config.step_timeout,
+        max_skips=config.max_skips if config.on_nan == "skip" else 0,
     )
 
 

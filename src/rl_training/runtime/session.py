@@ -94,6 +94,7 @@ class Session:
         """Turn after turn until the budget is spent, something asks to stop, or a signal comes."""
         self.algorithm, self.loop, self._scheduled, self._over = algorithm, loop, {}, False
         self.guard = NumericsGuard(algorithm, skips=self.config.on_nan == "skip", max_skips=self.config.max_skips)
+        self.guard.skipped_episodes = getattr(self.pool, "passed_over", 0)
         begins = self.resume_from is None
         with must_fit():
             self._restore()
@@ -190,8 +191,7 @@ class Session:
                 callback.on_update_end(self, learned)
 
     def _passed(self, interval: int, before: int, updates_before: int | None = None) -> bool:
-        """Whether a multiple of `interval` lies in the turn just made, which may be many steps long; one without environment
-        steps, as in pretraining, is measured by its updates where they are given."""
+        """Whether a multiple of `interval` lies in the turn just made; given updates measure one without environment steps."""
         if updates_before is not None and self.global_step == before:
             return self.progress.updates // interval > updates_before // interval
         return self.global_step // interval > before // interval
