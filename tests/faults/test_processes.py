@@ -18,8 +18,9 @@ import pytest
 from small_runs import small_config, train
 
 from conftest import REPOSITORY
+from rl_training.envs.faults import EnvFault
 from rl_training.envs.source import EnvSource
-from rl_training.envs.vector import EnvFault, make_envs
+from rl_training.envs.vector import make_envs
 from rl_training.errors import EnvError
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.runtime.callbacks import Callback

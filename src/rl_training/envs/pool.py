@@ -10,20 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rl_training.envs.episodes import Evaluator, run_episodes
+from rl_training.envs.faults import ActionFault, EnvFault, NumberFault, all_finite, not_finite, shown_action
 from rl_training.envs.seeds import episode_seed
 from rl_training.envs.source import EnvSource
-from rl_training.envs.vector import (
-    EnvFault,
-    NumberFault,
-    Transitions,
-    VectorEnvs,
-    action_dtype,
-    all_finite,
-    make_envs,
-    not_finite,
-    shown_action,
-)
-from rl_training.errors import CheckpointError, EnvError, NumericsError
+from rl_training.envs.vector import Transitions, VectorEnvs, action_dtype, make_envs
+from rl_training.errors import CheckpointError, EnvError
 from rl_training.types import EnvSpec, State
 
 __all__ = ["EnvPool", "Evaluator", "PoolStep", "run_episodes"]
@@ -40,14 +31,6 @@ class PoolStep(NamedTuple):
     truncated: np.ndarray  # [N] bool: cut by a limit
     episode_returns: list[float]
     episode_lengths: list[int]
-
-
-class ActionFault(NumericsError):  # noqa: N818 (beside EnvFault)
-    """The policy chose an action that is not finite; `index` is the environment it was meant for."""
-
-    def __init__(self, message: str, *, index: int) -> None:
-        super().__init__(message)
-        self.index = index
 
 
 class _Book(NamedTuple):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -134,11 +135,14 @@ class EnvSource:
 
     @contextmanager
     def _one(self) -> Iterator[Env]:
-        env = self.make() if self._object is None else self._object
-        try:
-            yield env
-        finally:
-            if env is not self._object:
+        if self._object is not None:
+            yield self._object
+            return
+        with folder_kept():
+            env = self.make()
+            try:
+                yield env
+            finally:
                 close_env(env)
 
     def _call(self, factory: EnvFactory, name: str) -> Env:
@@ -200,6 +204,21 @@ def close_env(env: Env) -> None:
         raise
     except BaseException as error:  # noqa: BLE001 (it may be anything)
         log.warning("%s: close raised %s", type(env.unwrapped).__name__, words_of(error))
+
+
+@contextmanager
+def folder_kept() -> Iterator[None]:
+    """Wherever an environment changes to in here (`os.chdir`), afterwards the current folder is the one it was."""
+    try:
+        before = Path.cwd()
+    except OSError:  # it was removed: there is nothing to come back to
+        yield
+        return
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.chdir(before)
 
 
 @contextmanager

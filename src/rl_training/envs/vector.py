@@ -9,15 +9,15 @@ from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 import gymnasium as gym
 import numpy as np
 
+from rl_training.envs.faults import EnvFault
 from rl_training.envs.source import EnvSource, as_env_error, close_env
 from rl_training.envs.spaces import describe_env
-from rl_training.errors import ConfigError, EnvError, EnvNumericsError, UnsupportedSpace, words_of
+from rl_training.errors import ConfigError, UnsupportedSpace, words_of
 from rl_training.types import EnvSpec
 
 Indices: TypeAlias = "Sequence[int] | np.ndarray"
 
 NDARRAY = np.ndarray
-LARGEST_REWARD = np.float64(np.finfo(np.float32).max)
 USUAL_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 USUAL_REWARDS = frozenset({float, np.float32, np.float64})
 BACKENDS = ("batched", "local_sync", "local_async")
@@ -46,52 +46,9 @@ class VectorEnvs(Protocol):
     def close(self) -> None: ...
 
 
-class EnvFault(EnvError):  # noqa: N818 (an error of one environment, told apart from the family)
-    """One environment did something no environment should; `index` says which, `what` says what."""
-
-    def __init__(self, env_id: str, index: int, what: str, *, where: str = "") -> None:
-        super().__init__(f"{env_id}, environment {index}{where and ', '}{where}: {what}")
-        self.index, self.what = index, what
-
-
-class NumberFault(EnvFault, EnvNumericsError):  # noqa: N818 (as above)
-    """One environment returned a number that is not finite."""
-
-
-def not_finite(obs: np.ndarray, rewards: np.ndarray | None = None) -> tuple[int, str] | None:
-    """The first row with a number that is not finite, or is not once a learner has it in float32, and a clause that names the
-    number; None if there is none."""
-    if all_finite(obs) and (rewards is None or 0 not in learnable(rewards).tobytes()):
-        return None
-    for row, observed in enumerate(obs):
-        bad = np.flatnonzero(~np.isfinite(observed))
-        if len(bad):
-            more = f" and in {len(bad) - 1} more" if len(bad) > 1 else ""
-            return row, f"returned an observation with {observed[bad[0]]} in column {bad[0]}{more}"
-        if rewards is not None and not learnable(rewards[row]):
-            too_large = ", which float32 cannot hold" if np.isfinite(rewards[row]) else ""
-            return row, f"returned the reward {rewards[row]}{too_large}"
-    return None
-
-
-def learnable(rewards: np.ndarray) -> np.ndarray:
-    """Which of them are finite in float32 too."""
-    found: np.ndarray = np.less_equal(np.abs(rewards), LARGEST_REWARD)
-    return found
-
-
-def all_finite(values: np.ndarray) -> bool:
-    """Whether there is neither NaN nor infinity in `values`."""
-    return 0 not in np.isfinite(values).tobytes()  # a third of the time of .all(), and this runs at every step
-
-
 def action_dtype(spec: EnvSpec) -> np.dtype[Any]:
     """What every environment is given, however the actions came: Pendulum computes other numbers from float64."""
     return np.dtype(np.int64 if spec.discrete else np.float32)
-
-
-def shown_action(action: Any) -> str:
-    return np.array2string(np.asarray(action), threshold=8)
 
 
 def make_envs(

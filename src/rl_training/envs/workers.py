@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from rl_training.envs import processes
+from rl_training.envs.faults import EnvFault
 from rl_training.envs.source import EnvFactory, EnvSource
-from rl_training.envs.vector import EnvFault, Indices, SyncEnvs, Transitions, action_dtype
+from rl_training.envs.vector import Indices, SyncEnvs, Transitions, action_dtype
 from rl_training.errors import EnvError, words_of
 from rl_training.types import EnvSpec
 

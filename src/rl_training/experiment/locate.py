@@ -51,10 +51,8 @@ def resolve_checkpoint(path: str | Path, *, parts: Iterable[str] | None = None) 
 
 
 def run_directory_of(checkpoint: str | Path) -> Path | None:
-    """The run a checkpoint file lies in, relative if the file is; None for one that was copied elsewhere."""
-    folder = Path(checkpoint).parent
-    if folder.parent.name in {"", ".."}:  # as seen from within, where it has no name of its own
-        folder = folder.absolute()
+    """The run a checkpoint file lies in; None for one that was copied elsewhere."""
+    folder = Path(checkpoint).absolute().parent
     return folder.parent if folder.name == "checkpoints" and (folder.parent / "config.yaml").is_file() else None
 
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.experiment.checkpoint import CheckpointState, begin_checkpoint, read_header, save_checkpoint
 from rl_training.experiment.checkpoint_file import finish_file
-from rl_training.experiment.files import PARTIAL_SUFFIX, Errand, Replacement, reason, settle, write_text
+from rl_training.experiment.files import PARTIAL_SUFFIX, Errand, Replacement, at_home, reason, settle, write_text
 from rl_training.experiment.locate import step_files, step_of
 from rl_training.experiment.lock import RunLock
 from rl_training.experiment.metadata import append_resume, numeric_environment, read_metadata, run_metadata, write_metadata
@@ -68,9 +68,17 @@ class Run:
         self.best_score = _best_score(directory / "checkpoints" / "best.safetensors")
 
     @classmethod
-    def create(cls, config: RunConfig, *, suffix: str | None = None, sinks: Iterable[MetricsSink] | None = None) -> Run:
-        """Begin a new directory; one that exists is never written into. Without `sinks` TensorBoard is one."""
-        directory = _make_directory(config, suffix)
+    def create(
+        cls,
+        config: RunConfig,
+        *,
+        suffix: str | None = None,
+        folder: Path | None = None,
+        sinks: Iterable[MetricsSink] | None = None,
+    ) -> Run:
+        """Begin a new directory; one that exists is never written into. Without `sinks` TensorBoard is one, without `folder`
+        the configuration says where it goes."""
+        directory = _make_directory(config, folder or output_folder(config), suffix)
         lock = RunLock(directory)
         try:
             (directory / "checkpoints").mkdir()
@@ -91,7 +99,7 @@ class Run:
         cls, directory: str | Path, *, sinks: Iterable[MetricsSink] | None = None, config: Mapping[str, Any] | None = None
     ) -> Run:
         """Go on in a directory that `create` made; `config` is for the sinks."""
-        directory = Path(directory)
+        directory = Path(directory).absolute()
         if not (directory / "config.yaml").is_file():
             raise CheckpointError(f"{directory}: is not a run directory: there is no config.yaml in it")
         lock = RunLock(directory)
@@ -248,7 +256,15 @@ def _best_score(path: Path) -> float:
     return float(score) if isinstance(score, int | float) else -math.inf
 
 
-def _make_directory(config: RunConfig, suffix: str | None) -> Path:
+def output_folder(config: RunConfig) -> Path:
+    """Where a configuration's runs go, as a path that stays true wherever an environment changes to; ~ is the user's home."""
+    try:
+        return at_home(config.output_dir).absolute()
+    except OSError as error:  # the current folder was removed
+        raise ConfigError(f"output_dir {str(config.output_dir)!r}: {reason(error)}") from error
+
+
+def _make_directory(config: RunConfig, folder: Path, suffix: str | None) -> Path:
     if suffix is not None and not re.fullmatch(r"[\w.-]{1,100}", suffix):
         raise ConfigError(f"run suffix {suffix!r}: takes up to 100 letters, digits, '.', '_' and '-'")
     # "ALE/Pong-v5" and "module:Env-v0" are no file names
@@ -257,7 +273,7 @@ def _make_directory(config: RunConfig, suffix: str | None) -> Path:
     now = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     for number in count(1):
         ending = suffix or (now if number == 1 else f"{now}-{number}")
-        directory = Path(config.output_dir) / (stem + ending)
+        directory = folder / (stem + ending)
         try:
             directory.mkdir(parents=True)
         except FileExistsError as error:

@@ -20,7 +20,7 @@ class StoredCheckpoint:
     """A `CheckpointState` whose states are read anew whenever they are asked for; of buffers, only what is asked for."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # an environment may change the current folder meanwhile
         header = read_header(self.path)
         self.config, self.metadata = header.config, header.metadata
 

@@ -16,13 +16,13 @@ from typing_extensions import Unpack
 from rl_training.data.offline_dataset import OfflineDataset
 from rl_training.envs.pool import EnvPool, Evaluator
 from rl_training.envs.population import PopulationEnvs
-from rl_training.envs.source import EnvSource
+from rl_training.envs.source import EnvSource, folder_kept
 from rl_training.envs.spaces import require_actions
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, did_you_mean
 from rl_training.experiment.checkpoint import Saved, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.metadata import environment_differences, numeric_environment
-from rl_training.experiment.run import Run
+from rl_training.experiment.run import Run, output_folder
 from rl_training.experiment.sinks import MetricsSink, make_sinks
 from rl_training.options import algorithm_names, load_options_class
 from rl_training.options._datasets import DatasetOptions
@@ -83,7 +83,9 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
     warn_of_forgotten_statistics(origins["made_on"])
     warn_of_no_update(config)
     sinks = [*make_sinks(config.sinks, config.sink_kwargs), *(given.get("sinks") or ())]
+    folder = output_folder(config)
     with ExitStack() as stack:
+        stack.enter_context(folder_kept())
         stack.enter_context(enough_memory(config))
         stack.enter_context(torch_settings(config.threads))
         torch.manual_seed(config.seed)
@@ -96,7 +98,7 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
         episodes = Evaluator(source, spec, pool=lender, backend=apart, timeout=config.step_timeout)
         evaluator = PolicyEvaluator(episodes, spec, seed=config.seed, device=device)
         stack.callback(evaluator.close)
-        run = stack.enter_context(_open_run(config, given, sinks))
+        run = stack.enter_context(_open_run(config, given, folder, sinks))
         early_stopping = config.options.early_stopping
         if early_stopping is not None:
             callbacks.insert(0, EarlyStoppingCallback(early_stopping))
@@ -223,10 +225,10 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _open_run(config: TrainConfig, given: SessionOptions, sinks: Sequence[MetricsSink]) -> Run:
+def _open_run(config: TrainConfig, given: SessionOptions, folder: Path, sinks: Sequence[MetricsSink]) -> Run:
     saved, run_dir = given.get("checkpoint_state"), given.get("run_dir")
     if run_dir is None:
-        run = Run.create(config, suffix=given.get("run_suffix"), sinks=sinks)
+        run = Run.create(config, suffix=given.get("run_suffix"), folder=folder, sinks=sinks)
     else:
         run = Run.open(run_dir, sinks=sinks, config=config.to_dict())
     if saved is not None:

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from rl_training.algorithms.base import Algorithm
+from rl_training.envs.faults import all_finite
 from rl_training.envs.pool import Evaluator
-from rl_training.envs.source import EnvSource
-from rl_training.envs.vector import all_finite
+from rl_training.envs.source import EnvSource, folder_kept
 from rl_training.errors import CheckpointError, ConfigError, MisfitError
 from rl_training.experiment.checkpoint import load_checkpoint, must_fit
 from rl_training.experiment.config import TrainConfig
@@ -83,6 +83,7 @@ class Policy:
         require_same_env(source, self.made_on, algo=self.config.algo, env_id=self.config.env_id)
         return source
 
+    @folder_kept()
     def evaluate(self, *, num_episodes: int | None = None, env: Any = None) -> dict[str, Any]:
         """Mean and spread of the returns of the deterministic policy."""
         if num_episodes is not None and num_episodes < 1:

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.envs.vector import EnvFault, VectorEnvs, all_finite, learnable
+from rl_training.envs.faults import EnvFault, all_finite, learnable
+from rl_training.envs.vector import VectorEnvs
 from rl_training.kernels.population import policies_around
 from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.runtime.generation import Fitness, Generation

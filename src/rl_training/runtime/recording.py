@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rl_training.data.recorded_data import RecordedData
 from rl_training.envs.pool import EnvPool
-from rl_training.envs.source import EnvSource
+from rl_training.envs.source import EnvSource, folder_kept
 from rl_training.runtime.collector import Collector, Explorer
 from rl_training.types import EnvSpec
 
@@ -25,6 +25,7 @@ class RandomBehavior:
         return torch.from_numpy(self.rng.uniform(-1, 1, size=(len(obs), self.spec.action_dim)).astype(np.float32))
 
 
+@folder_kept()
 def record(
     source: EnvSource, spec: EnvSpec, behavior: Explorer, *, num_steps: int, seed: int, stream: int, origin: str
 ) -> RecordedData:
