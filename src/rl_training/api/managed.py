@@ -18,7 +18,7 @@ from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, Tr
 from rl_training.experiment.checkpoint import read_header
 from rl_training.experiment.config import WITHOUT_PRESET, TrainConfig
 from rl_training.experiment.files import reason
-from rl_training.experiment.locate import resolve_checkpoint, run_directory_of
+from rl_training.experiment.locate import read_newest, run_directory_of
 from rl_training.experiment.overrides import change
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.experiment.sinks import MetricsSink
@@ -171,9 +171,9 @@ class ManagedAlgorithm:
     @classmethod
     def load(cls: type[Managed], path: str | Path, *, env: Any = None) -> Managed:
         """From a checkpoint file or a run directory; `env` where the run was made on an object or a factory."""
-        file = resolve_checkpoint(Path(path))
+        file, header = read_newest(path, read_header)
         try:
-            config = TrainConfig.from_dict(read_header(file).config)
+            config = TrainConfig.from_dict(header.config)
         except ConfigError as error:
             raise CheckpointError(f"{file}: its configuration cannot be used: {error}") from error
         if config.algo != cls.algo:

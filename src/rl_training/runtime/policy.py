@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from rl_training.envs.source import EnvSource, folder_kept
 from rl_training.errors import CheckpointError, ConfigError, MisfitError
 from rl_training.experiment.checkpoint import load_checkpoint, must_fit
 from rl_training.experiment.config import TrainConfig
-from rl_training.experiment.locate import resolve_checkpoint
+from rl_training.experiment.locate import read_newest
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.heap import keep_freed_memory
@@ -38,7 +39,9 @@ class Policy:
         *,
         device: torch.device,
         made_on: Sequence[str] | None = None,
+        file: Path | None = None,
     ) -> None:
+        self.file = file  # what it was read from, if it was
         self.config, self.spec, self.algorithm, self.device = config, spec, algorithm, device
         self.made_on = made_on  # the layers of its environment, where the configuration's id does not say them
         keep_freed_memory()
@@ -105,8 +108,8 @@ def _not_finite(array: np.ndarray, env_id: str) -> str:
 
 def load_policy(path: str | Path, *, device: str = "auto") -> Policy:
     """The policy of a checkpoint, or of the newest checkpoint of a run directory; buffers are not read."""
-    file = resolve_checkpoint(path, parts=("algorithm_state",))
-    state = load_checkpoint(file, parts=("algorithm_state",))
+    parts = ("algorithm_state",)
+    file, state = read_newest(path, partial(load_checkpoint, parts=parts), parts=parts)
     where = resolve_device(device)
     try:
         with must_fit(), single_precision():
@@ -116,4 +119,4 @@ def load_policy(path: str | Path, *, device: str = "auto") -> Policy:
             algorithm.load_state_dict(state.algorithm_state)
     except MisfitError as error:
         raise CheckpointError(f"{file}: {error}") from error
-    return Policy(config, spec, algorithm, device=where, made_on=state.metadata.get("made_on"))
+    return Policy(config, spec, algorithm, device=where, made_on=state.metadata.get("made_on"), file=file)
