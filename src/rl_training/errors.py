@@ -79,6 +79,17 @@ class TrainingInterrupted(KeyboardInterrupt):
         self.result = result
 
 
+def words_of(error: BaseException) -> str:
+    """Its kind and what it says, on one line. Of somebody else's exception nothing is certain, not even that it has words."""
+    try:
+        text = " ".join(str(error).split())
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 (one that is told must not hide behind one that is not)
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that looks most like `name`, whatever its case, if any looks like it at all."""
     names = {other.lower(): other for other in known}

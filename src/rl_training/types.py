@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -29,6 +29,14 @@ class Stateful(Protocol):
 
     def state_dict(self) -> State: ...
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+@runtime_checkable
+class StoredState(Protocol):
+    """A state that is still in its file. What is asked for is read then; a tensor can be read straight to where it belongs."""
+
+    def shape(self, key: str) -> tuple[int, ...]: ...
+    def read_into(self, key: str, target: Tensor) -> None: ...
 
 
 class Source(Stateful, Protocol):

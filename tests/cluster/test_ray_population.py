@@ -132,6 +132,16 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path, on_ray: dict[str, Any], 
     assert_same_run(mortal_run(tmp_path / "home", 0), away)
 
 
+@pytest.mark.parametrize("at", [0, 2])
+def test_an_environment_that_leaves_by_sys_exit_is_named_from_its_worker(at: int, tmp_path: Path, on_ray: dict[str, Any]):
+    kwargs = {"fault": "sys_exit", "at": at, "episode": 1}
+    config = small_config("ars", tmp_path, env_id="toy_envs:ToyBroken-v0", env_kwargs=kwargs, eval_episodes=0, **on_ray)
+    # four directions, two signs and two episodes of five steps are a generation; the fault is in everybody's second episode
+    said = rf"generation 1, direction \d: {'step' if at else 'reset'}.* raised SystemExit: 0(.|\n)*step 80 is saved"
+    with pytest.raises(EnvError, match=said):
+        train(config)
+
+
 @pytest.mark.slow
 def test_a_share_that_kills_every_worker_is_named(tmp_path: Path, on_ray: dict[str, Any]):
     with pytest.raises(EnvError, match="directions 0 to 3 of generation 0 were lost with 3 workers one after another"):

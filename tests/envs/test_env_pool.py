@@ -10,10 +10,11 @@ import pytest
 import toy_envs
 
 from rl_training.envs.episodes import Evaluator, run_episodes
+from rl_training.envs.faults import EnvFault
 from rl_training.envs.pool import EnvPool, PoolStep
 from rl_training.envs.seeds import episode_seed
 from rl_training.envs.source import EnvSource
-from rl_training.envs.vector import EnvFault, SyncEnvs
+from rl_training.envs.vector import SyncEnvs
 from rl_training.errors import CheckpointError, EnvError, NumericsError
 
 

@@ -19,11 +19,12 @@ import toy_envs
 from gymnasium import spaces
 from gymnasium.wrappers import FlattenObservation, TimeLimit
 
+from rl_training.envs.faults import EnvFault, all_finite
 from rl_training.envs.processes import start_method, travels
 from rl_training.envs.seeds import FEW, episode_seed, episode_seeds, generators, seed_sequence, state_words
 from rl_training.envs.source import EnvSource
 from rl_training.envs.spaces import describe_env, require_actions
-from rl_training.envs.vector import EnvFault, SyncEnvs, VectorEnvs, all_finite, make_envs
+from rl_training.envs.vector import SyncEnvs, VectorEnvs, make_envs
 from rl_training.envs.workers import AsyncEnvs
 from rl_training.errors import ConfigError, EnvError, MissingExtraError, UnsupportedSpace
 from rl_training.types import EnvSpec

@@ -7,10 +7,11 @@ import torch
 from gymnasium import spaces
 from toy_envs import Catch, Mixed
 
+from rl_training.envs.faults import EnvFault
 from rl_training.envs.pool import EnvPool
 from rl_training.envs.source import EnvSource
 from rl_training.envs.spaces import describe_env, network_space
-from rl_training.envs.vector import EnvFault, make_envs
+from rl_training.envs.vector import make_envs
 from rl_training.models.encoder import RowCutter
 from rl_training.models.normalizer import NumbersNormalizer
 from rl_training.rows import ObservationError, RowLayout, as_rows, channels_first, image_shape, layout_of

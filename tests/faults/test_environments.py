@@ -56,6 +56,12 @@ def checkpoint_in(folder):
         ("reward_none", "a reward that is not one number: NoneType None"),
         ("flag_int", "terminated that is not a bool: int 0"),
         ("four_values", "step must return"),
+        ("speechless_obs", r"an observation that is no array: Speechless \(OSError: the device is gone\)"),
+        ("speechless_reward", r"a reward that is not one number: Speechless \(OSError: the device is gone\)"),
+        ("speechless_flag", r"terminated that is not a bool: Speechless"),
+        ("speechless_all", r"step must return \(observation, .*; it returned Speechless"),
+        ("graph_obs", r"an observation that is no array: Tensor .*tensor.detach\(\).numpy\(\)"),
+        ("graph_reward", r"a reward that is not one number: Tensor .*tensor.detach\(\).numpy\(\)"),
     ],
 )
 def test_whatever_an_environment_does_wrong_is_named_and_the_run_saved(name, fault, said, tmp_path, children_before):

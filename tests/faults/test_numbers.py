@@ -153,6 +153,15 @@ def test_skips_are_remembered_over_a_resume(tmp_path):
     assert resume_training(first.run_dir).metrics["skipped_updates"] == 1
 
 
+POISON = {"obs": np.nan, "reward": -np.inf, "large": 1e39, "huge": 10**400}  # large: float32 has no such number
+SAID = {
+    "obs": "an observation with nan in column 0",
+    "reward": "the reward -inf",
+    "large": r"the reward 1e\+39, which float32 cannot hold",
+    "huge": "the reward inf",
+}
+
+
 class Poisoned(gym.Wrapper):
     """Returns what is not finite at step 5 of its third episode, or of every one; episodes are known by their seeds, so that
     one that is repeated meets it again. Before training begins, and after it has failed, it does nothing."""
@@ -174,7 +183,7 @@ class Poisoned(gym.Wrapper):
         obs, reward, *rest = self.env.step(action)
         self.steps += 1
         if Poisoned.armed and self.steps == 5 and (self.every or self.now == self.episode):
-            obs, reward = (np.full_like(obs, np.nan), reward) if self.what == "obs" else (obs, -np.inf)
+            obs, reward = (np.full_like(obs, np.nan), reward) if self.what == "obs" else (obs, POISON[self.what])
         return obs, reward, *rest
 
 
@@ -206,16 +215,15 @@ def factory(config, *, only=None, **poison):
     return make
 
 
-@pytest.mark.parametrize("what", ["obs", "reward"])
+@pytest.mark.parametrize("what", POISON)
 @pytest.mark.parametrize("name", ACTING)
 def test_an_observation_or_reward_that_is_not_finite_stops_before_the_turn(name, what, tmp_path):
     # evolution would leave out the pair that met it
     config = acting_config(name, tmp_path / "spoilt", **({"on_nan": "stop"} if name in EVOLUTION else {}))
     bare = config.replace(env_kwargs={})
-    words = {"obs": r"an observation with nan in column 0", "reward": r"the reward -inf"}[what]
-    said = (
-        r"generation \d+, direction \d+.*not finite" if name in EVOLUTION else rf"environment [01], episode 2, step 5.*{words}"
-    )
+    said = rf"environment [01], episode 2, step 5.*{SAID[what]}"
+    if name in EVOLUTION:
+        said = r"generation \d+, direction \d+.*not finite"
     with pytest.raises(EnvNumericsError, match=rf"{said}(.|\n)*is saved"):
         train(bare, env=factory(config, what=what, only=5 if name in EVOLUTION else None), callbacks=[Arm()])
     rest = resume_training(run_of(tmp_path / "spoilt"), env=factory(config))
@@ -223,10 +231,11 @@ def test_an_observation_or_reward_that_is_not_finite_stops_before_the_turn(name,
     assert state_difference(whole.checkpoint_path, rest.checkpoint_path) is None
 
 
+@pytest.mark.parametrize("what", ["reward", "large"])
 @pytest.mark.parametrize("name", ACTING)
-def test_skipping_leaves_an_episode_with_such_a_number_and_goes_on(name, tmp_path):
+def test_skipping_leaves_an_episode_with_such_a_number_and_goes_on(name, what, tmp_path):
     config = acting_config(name, tmp_path, on_nan="skip")
-    poisoned = factory(config, what="reward", only=5 if name in EVOLUTION else None)
+    poisoned = factory(config, what=what, only=5 if name in EVOLUTION else None)
     result = train(config.replace(env_kwargs={}), env=poisoned, callbacks=[Arm()])
     counted = "dropped_directions" if name in EVOLUTION else "skipped_episodes"
     assert result.metrics[counted] >= 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import shutil
 import signal
@@ -195,3 +197,36 @@ def test_a_resumed_run_does_not_mind_rubbish_beside_its_checkpoints(tmp_path: Pa
     (run / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text() + '{"step": 5, "met')
     resume_training(run)
     assert same_end(run, whole)
+
+
+# --- a file system without locks
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
+def test_without_locks_there_is_a_warning_and_the_run_ends_well(
+    number: int, tmp_path: Path, whole: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+):
+    def no_locks(handle: int, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    config = tmp_path / "config.yaml"
+    config.write_text(small_config("ppo", tmp_path / "runs", total_timesteps=120, checkpoint_interval=40).to_yaml())
+    assert main(["train", "--config", str(config), "--quiet", "--run-suffix", "a"]) == 0
+    assert "this file system has no locks; see to it that only one process works here" in said(capsys)
+    run = tmp_path / "runs" / "ppo__CartPole-v1__seed3__a"
+    assert main(["resume", "--checkpoint", str(run), "--total-timesteps", "240", "--quiet"]) == 0
+    assert "no locks" in said(capsys)
+    assert history(run)[-1]["step"] == 240
+
+
+def test_a_lock_that_cannot_be_had_for_another_reason_is_named(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+):
+    def broken(handle: int, operation: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(fcntl, "flock", broken)
+    (tmp_path / "config.yaml").write_text(small_config("ppo", tmp_path / "runs").to_yaml())
+    assert main(["train", "--config", str(tmp_path / "config.yaml"), "--quiet"]) == 2
+    assert "cannot be locked: Input/output error" in said(capsys)

@@ -6,8 +6,14 @@ a fresh process imports them with the id `toy_envs:ToyBandit-v0`.
 
 from __future__ import annotations
 
+import ctypes
+import multiprocessing
 import os
+import signal
+import subprocess
 import time
+from asyncio import CancelledError
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +149,8 @@ class Broken(Counting):
     """Counting that does something wrong at step `at` (0: in reset) of episode `episode` (None: of every episode).
 
     `fault` is one of: raise, nan_obs, inf_obs, nan_reward, shape, shape_broadcast, complex, text, reward_array, reward_none,
-    flag_int, flag_none, four_values, hang, exit, kill.
+    flag_int, flag_none, four_values, speechless_(obs | reward | flag | all), graph_(obs | reward), hang, exit, kill; or one of
+    `EXCEPTIONS`.
     """
 
     def __init__(self, *, fault: str = "raise", at: int = 3, episode: int | None = None, **kwargs: Any) -> None:
@@ -180,7 +187,16 @@ class Broken(Counting):
             "flag_int": (obs, reward, 0, truncated, info),
             "flag_none": (obs, reward, terminated, None, info),
             "four_values": (obs, reward, terminated, info),
+            "speechless_obs": (Speechless(), reward, terminated, truncated, info),
+            "speechless_reward": (obs, Speechless(), terminated, truncated, info),
+            "speechless_flag": (obs, reward, Speechless(), truncated, info),
+            "speechless_all": Speechless(),
         }
+        if self.fault.startswith("graph"):
+            import torch
+
+            obs = torch.zeros(2, requires_grad=True)
+            return (obs, reward, *result[2:]) if self.fault == "graph_obs" else (result[0], obs.sum(), *result[2:])
         if self.fault in changed:
             return changed[self.fault]
         if self.fault == "hang":
@@ -189,7 +205,100 @@ class Broken(Counting):
             os._exit(7)
         if self.fault == "kill":
             os.kill(os.getpid(), 9)
-        raise ValueError(f"told to break at step {self.at}")
+        told = EXCEPTIONS[self.fault]() if self.fault in EXCEPTIONS else ValueError(f"told to break at step {self.at}")
+        raise told
+
+
+class Speechless:
+    """Neither an array nor able to say what it is."""
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise OSError("the device is gone")
+
+    def __repr__(self) -> str:
+        raise OSError("no words either")
+
+
+class Outlaw(BaseException):
+    """No Exception, and nobody's that we know."""
+
+
+class Mute(Exception):  # noqa: N818 (it says nothing, not even that)
+    """Cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+EXCEPTIONS: dict[str, Callable[[], BaseException]] = {
+    "sys_exit": lambda: SystemExit(0),  # as pygame environments do when their window is closed
+    "sys_exit_text": lambda: SystemExit("the window was closed"),
+    "generator_exit": GeneratorExit,
+    "cancelled": CancelledError,
+    "outlaw": lambda: Outlaw("mine"),
+    "mute": Mute,
+    "stop_iteration": StopIteration,
+}
+
+
+class Helped(Broken):
+    """Broken with a helper: a process that it starts at its first reset, writes down in `folder`, and ends when it is closed.
+
+    `how` is one of: fork, popen, popen_with_files (it inherits what it can), multiprocessing, pool.
+    """
+
+    def __init__(self, *, how: str, folder: str, tidy: bool = True, fault: str = "none", at: int = -1, **kwargs: Any) -> None:
+        super().__init__(fault=fault, at=at, **kwargs)
+        self.how, self.folder, self.tidy = how, Path(folder), tidy
+        self.helper: Any = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if self.helper is None:
+            self.helper, pids = self._begin()
+            for pid in pids:
+                (self.folder / str(pid)).touch()
+        return super().reset(seed=seed, options=options)
+
+    def _begin(self) -> tuple[Any, list[int]]:
+        if self.how == "fork":
+            pid = os.fork()
+            if pid == 0:
+                time.sleep(600)
+                os._exit(0)
+            return pid, [pid]
+        if self.how.startswith("popen"):
+            process = subprocess.Popen(["sleep", "600"], close_fds=self.how == "popen")
+            return process, [process.pid]
+        context = multiprocessing.get_context("fork")
+        if self.how == "pool":
+            before = set(multiprocessing.active_children())
+            pool = context.Pool(2)
+            assert pool.map(abs, [-1, -2, 3]) == [1, 2, 3]
+            return pool, [child.pid for child in multiprocessing.active_children() if child not in before]
+        child = context.Process(target=time.sleep, args=(600,))
+        child.start()
+        return child, [child.pid]
+
+    def close(self) -> None:
+        if self.helper is None or not self.tidy:
+            return
+        if self.how == "fork":
+            os.kill(self.helper, signal.SIGTERM)
+            os.waitpid(self.helper, 0)
+        elif self.how == "pool":
+            self.helper.terminate()
+            self.helper.join()
+        else:
+            self.helper.terminate()
+            self.helper.wait() if self.how.startswith("popen") else self.helper.join()
+
+
+class Stuck(Broken):
+    """At its step it sleeps in C without letting go of the interpreter."""
+
+    def _spoil(self, result: Step) -> Any:
+        ctypes.PyDLL(None).sleep(600)
+        return result
 
 
 class Catch(gym.Env[np.ndarray, Any]):
@@ -280,9 +389,9 @@ def make_drift() -> Drift:
     return Drift(length=9, continuous=True)
 
 
-for _name, _class in {"Bandit": Bandit, "Counting": Counting, "Drift": Drift, "Unseeded": Unseeded, "Broken": Broken}.items():
+for _class in (Bandit, Counting, Drift, Unseeded, Broken, Helped, Stuck):
     for _suffix, _continuous in (("", False), ("Continuous", True)):
-        if (_id := f"Toy{_name}{_suffix}-v0") not in gym.registry:
+        if (_id := f"Toy{_class.__name__}{_suffix}-v0") not in gym.registry:
             gym.register(_id, entry_point=f"toy_envs:{_class.__name__}", kwargs={"continuous": _continuous})
 
 for _id, _class, _kwargs in (

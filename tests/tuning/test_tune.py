@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import random
@@ -26,7 +28,7 @@ from rl_training.resources import list_presets
 from rl_training.tuning import tune_worker
 from rl_training.tuning.tune import _tell_new, read_tuned, tune, write_best
 from rl_training.tuning.tune_plan import TunePlan, make_space, require_allowed
-from rl_training.tuning.tune_study import open_study, recover
+from rl_training.tuning.tune_study import next_trial, open_study, recover
 from rl_training.tuning.tune_worker import Curve, work
 
 optuna = pytest.importorskip("optuna")
@@ -131,6 +133,17 @@ def test_rollouts_that_are_most_of_training_are_not_searched():
     assert make_space(config.replace(total_timesteps=4_200), [])["num_steps"] == Choice((32, 64, 128))  # 4 * 8 * 128 = 4,096
     assert make_space(config.replace(total_timesteps=100), [])["num_steps"] == Choice((32,))  # its own, come what may
     assert make_space(config, ["num_steps=[4096]"])["num_steps"] == Choice((4096,))  # nor is what the user wants refused
+
+
+def test_a_search_can_be_kept_on_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def no_locks(handle: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    plan = small_plan(tmp_path)
+    trial = next_trial(open_study(plan), plan, num_trials=1)
+    assert trial is not None
+    assert trial.number == 0
 
 
 def test_the_first_trial_is_the_configuration_as_near_as_the_ranges_allow(tmp_path: Path):

@@ -15,13 +15,14 @@ from typing_extensions import Never
 from rl_training.api.signature import SettingsSignature, require_no_strangers
 from rl_training.envs.source import EnvSource
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, TrainingInterrupted
-from rl_training.experiment.checkpoint import load_checkpoint, read_header
+from rl_training.experiment.checkpoint import read_header
 from rl_training.experiment.config import WITHOUT_PRESET, TrainConfig
 from rl_training.experiment.files import reason
-from rl_training.experiment.locate import resolve_checkpoint, run_directory_of
+from rl_training.experiment.locate import read_newest, run_directory_of
 from rl_training.experiment.overrides import change
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.experiment.sinks import MetricsSink
+from rl_training.experiment.stored_checkpoint import StoredCheckpoint
 from rl_training.experiment.yaml_loader import is_config_name, load_config_values
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.policy import Policy, load_policy
@@ -101,7 +102,7 @@ class ManagedAlgorithm:
             self.config = self.config.replace(total_timesteps=total_timesteps)
         given: dict[str, Any] = {"callbacks": callbacks, "env": self._env, "sinks": sinks}
         if self.checkpoint_path is not None:
-            state = load_checkpoint(self.checkpoint_path)
+            state = StoredCheckpoint(self.checkpoint_path)
             done = state.trainer_state.get("progress", {}).get("global_step", 0)
             run_dir = run_directory_of(self.checkpoint_path)
             if done >= self.config.total_timesteps:
@@ -170,9 +171,9 @@ class ManagedAlgorithm:
     @classmethod
     def load(cls: type[Managed], path: str | Path, *, env: Any = None) -> Managed:
         """From a checkpoint file or a run directory; `env` where the run was made on an object or a factory."""
-        file = resolve_checkpoint(Path(path))
+        file, header = read_newest(path, read_header)
         try:
-            config = TrainConfig.from_dict(read_header(file).config)
+            config = TrainConfig.from_dict(header.config)
         except ConfigError as error:
             raise CheckpointError(f"{file}: its configuration cannot be used: {error}") from error
         if config.algo != cls.algo:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from rl_training.cli.logs import logging_to_stderr
 from rl_training.cli.parser import parse
 from rl_training.cli.tables import say_error, survive_any_encoding
-from rl_training.errors import NumericsError, RLTrainingError, RunBusyError, TrainingInterrupted
+from rl_training.errors import NumericsError, RLTrainingError, RunBusyError, TrainingInterrupted, words_of
 
 FAILURE, BAD_INPUT, BUSY, BY_SIGNAL = 1, 2, 3, 128
 
@@ -22,13 +22,14 @@ def run_command(argv: Sequence[str]) -> int:
     survive_any_encoding()
     debug = os.environ.get("RL_TRAINING_DEBUG", "0") not in ("", "0")
     try:
-        command, args = parse(list(argv))
+        try:
+            command, args = parse(list(argv))
+        except SystemExit as error:  # argparse leaves this way; whoever else does has not done what was asked
+            return error.code if isinstance(error.code, int) else FAILURE
         debug = debug or args.debug
         with logging_to_stderr(verbose=args.verbose):
             code = command.run(args)
         sys.stdout.flush()  # here, where a closed pipe is still understood
-    except SystemExit as error:  # argparse leaves this way
-        return error.code if isinstance(error.code, int) else FAILURE
     except BrokenPipeError:
         return _reader_is_gone()
     except BaseException as error:  # noqa: BLE001 (the outermost frame: nobody else would make it readable)
@@ -55,8 +56,7 @@ def _explain(error: BaseException) -> int:
         name = str(error.filename)
         say_error(f"no file can have this name, it is too long ({len(name):,} characters): {name[:60]}...")
         return BAD_INPUT
-    text = str(error).strip()
-    say_error(f"{type(error).__name__}{f': {text}' if text else ''}\nThis was not expected; --debug shows where it happened.")
+    say_error(f"{words_of(error)}\nThis was not expected; --debug shows where it happened.")
     return FAILURE
 
 

@@ -82,9 +82,10 @@ def summarize_seeds(runs: Sequence[tuple[int, Mapping[str, Any], Path]]) -> None
 
 
 def _job(config: TrainConfig, suffix: str) -> Job:
+    from rl_training.experiment.run import output_folder
     from rl_training.experiment.suite_jobs import Job, run_name
 
-    output_dir = Path(config.output_dir).absolute()
+    output_dir = output_folder(config)
     alone = {"execution_backend": "local_sync"} if config.execution_backend == "ray" else {}
     config = config.replace(**alone, ray_address=None, ray_workers=None, output_dir=output_dir).resolved()
     entry = f"{config.algo} on {config.env_id}"

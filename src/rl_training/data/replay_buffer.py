@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rl_training.data.packed_rows import COLUMNS, PackedRows
-from rl_training.types import State
+from rl_training.types import State, StoredState
 
 __all__ = ["COLUMNS", "ReplayBuffer"]
 
@@ -43,6 +43,9 @@ class ReplayBuffer(PackedRows):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        rows = state["rows"]
-        self._rows[: len(rows)].copy_(rows)
+        if isinstance(state, StoredState):  # a run that just fits into memory has no room for a second copy
+            state.read_into("rows", self._rows[: state.shape("rows")[0]])
+        else:
+            rows = state["rows"]
+            self._rows[: len(rows)].copy_(rows)
         self.added = state["added"]

@@ -10,17 +10,10 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
+from rl_training.envs.faults import EnvFault, NumberFault, all_finite, not_finite, shown_action
 from rl_training.envs.seeds import episode_seed
 from rl_training.envs.source import EnvSource
-from rl_training.envs.vector import (
-    EnvFault,
-    NumberFault,
-    VectorEnvs,
-    all_finite,
-    make_envs,
-    not_finite,
-    shown_action,
-)
+from rl_training.envs.vector import VectorEnvs, make_envs
 from rl_training.errors import NumericsError
 from rl_training.rows import layout_of
 from rl_training.types import EnvSpec

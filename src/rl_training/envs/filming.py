@@ -11,8 +11,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rl_training.envs.source import Env, EnvSource, close_env
-from rl_training.errors import EnvError, MissingExtraError
+from rl_training.envs.guards import as_env_error, close_env
+from rl_training.envs.source import Env, EnvSource
+from rl_training.errors import EnvError, MissingExtraError, words_of
 
 GL_ADVICE = (
     "Drawing MuJoCo without a screen needs an OpenGL library. On Debian and Ubuntu: "
@@ -70,9 +71,12 @@ class Filmed(gym.Wrapper[Any, Any, Any, Any]):
             frame = np.asarray(self.env.render())
         except gym.error.DependencyNotInstalled as error:
             raise MissingExtraError("pygame", extra="video", purpose=f"drawing {name}") from error
-        except Exception as error:
-            advice = f" {GL_ADVICE}" if "mujoco" in f"{type(self.env.unwrapped).__module__} {error}".lower() else ""
-            raise EnvError(f"{name} could not be drawn: {type(error).__name__}: {error}.{advice}") from error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            words = words_of(error)
+            advice = f" {GL_ADVICE}" if "mujoco" in f"{type(self.env.unwrapped).__module__} {words}".lower() else ""
+            raise EnvError(f"{name} could not be drawn: {words}.{advice}") from error
         if frame.ndim != 3 or frame.shape[-1] != 3:
             raise EnvError(f"{name} drew an array of shape {frame.shape}; a picture has (height, width, 3)")
         self._on_frame(frame.astype(np.uint8, copy=False))
@@ -88,7 +92,8 @@ def rehearse(source: EnvSource) -> float | None:
                 f"{source.env_id} cannot be filmed: it was made with render_mode={env.render_mode!r} and needs 'rgb_array' "
                 f"(it knows: {known}). One of your own must be made so: gymnasium.make(..., render_mode='rgb_array')"
             )
-        Filmed(env, lambda _: None).reset(seed=0)
+        with as_env_error(f"{source.env_id} could not be drawn"):
+            Filmed(env, lambda _: None).reset(seed=0)
         fps = env.metadata.get("render_fps")
         return float(fps) if fps else None
     finally:

@@ -10,20 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rl_training.envs.episodes import Evaluator, run_episodes
+from rl_training.envs.faults import ActionFault, EnvFault, NumberFault, all_finite, not_finite, shown_action
 from rl_training.envs.seeds import episode_seed
 from rl_training.envs.source import EnvSource
-from rl_training.envs.vector import (
-    EnvFault,
-    NumberFault,
-    Transitions,
-    VectorEnvs,
-    action_dtype,
-    all_finite,
-    make_envs,
-    not_finite,
-    shown_action,
-)
-from rl_training.errors import CheckpointError, EnvError, NumericsError
+from rl_training.envs.vector import Transitions, VectorEnvs, action_dtype, make_envs
+from rl_training.errors import CheckpointError, EnvError
 from rl_training.rows import layout_of
 from rl_training.types import EnvSpec, State
 
@@ -41,14 +32,6 @@ class PoolStep(NamedTuple):
     truncated: np.ndarray  # [N] bool: cut by a limit
     episode_returns: list[float]
     episode_lengths: list[int]
-
-
-class ActionFault(NumericsError):  # noqa: N818 (beside EnvFault)
-    """The policy chose an action that is not finite; `index` is the environment it was meant for."""
-
-    def __init__(self, message: str, *, index: int) -> None:
-        super().__init__(message)
-        self.index = index
 
 
 class _Book(NamedTuple):
@@ -79,7 +62,9 @@ class EnvPool:
         backend: str = "local_sync",
         timeout: float | None = None,
         num_workers: int | None = None,
+        max_skips: int = 0,
     ) -> None:
+        """`max_skips` first episodes may be passed over because they begin with a number that is not finite."""
         self.spec, self.num_envs, self._layout = spec, num_envs, layout_of(spec)
         self.exact = True  # whether every episode that was restored came out as it was saved
         self._seed, self._stream = int(seed), int(stream)
@@ -91,8 +76,8 @@ class EnvPool:
         self._marked: _Book | None = None
         self._envs = make_envs(source, spec, num_envs=num_envs, backend=backend, timeout=timeout, num_workers=num_workers)
         try:
-            none = np.zeros(num_envs, dtype=np.int64)
-            self._book = _Book(0, none, none, np.zeros(num_envs), self._begin(np.arange(num_envs), none))
+            episodes, obs = self._begin_first(max_skips)
+            self._book = _Book(0, episodes, np.zeros(num_envs, dtype=np.int64), np.zeros(num_envs), obs)
         except BaseException:
             self._envs.close()
             raise
@@ -198,6 +183,19 @@ class EnvPool:
 
     def close(self) -> None:
         self._envs.close()
+
+    def _begin_first(self, max_skips: int) -> tuple[np.ndarray, np.ndarray]:
+        """Which episodes come first, and what is observed at their beginning."""
+        episodes, self.passed_over = np.zeros(self.num_envs, dtype=np.int64), 0
+        while True:
+            try:
+                return episodes, self._begin(np.arange(self.num_envs), episodes)
+            except NumberFault as fault:  # noqa: PERF203 (one that begins so is rare)
+                if self.passed_over >= max_skips:
+                    raise
+                log.warning("%s; this episode is left and the next begun (on_nan: skip)", fault)
+                episodes[fault.index] += 1
+                self.passed_over += 1
 
     def _next_episodes(self, book: _Book, index: np.ndarray, *, passing: int = 0) -> None:
         """Commit `book` with new episodes in the environments named; if one of them cannot begin, nothing is committed."""

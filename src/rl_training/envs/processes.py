@@ -8,11 +8,14 @@ import os
 import platform
 import signal
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from functools import partial
+from multiprocessing import connection
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
@@ -21,6 +24,8 @@ import numpy as np
 
 from rl_training.errors import EnvError
 
+POLL_SECONDS = 0.005
+PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 PLAIN = (type(None), bool, int, float, complex, bytes, np.generic, Path)
 
 
@@ -41,6 +46,62 @@ def start(process: Any, *, method: str) -> None:
         if method == "fork":
             warnings.simplefilter("ignore", DeprecationWarning)  # a worker calls nothing but its environments
         process.start()
+
+
+def ended_within(process: Any, seconds: float) -> bool:
+    """Whether it ends in so many seconds. The system is asked, for `join` also waits for the children of a process that has
+    ended, where they have inherited its pipes."""
+    deadline = time.monotonic() + seconds
+    while process.exitcode is None:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def leave_signals_to_parent() -> None:
+    """In a group of its own, this process and what its environments start do not hear a terminal's Ctrl-C; a signal to this
+    process alone does nothing. Its children are given back the usual ways, or an environment could not end its helpers."""
+    with suppress(OSError):
+        os.setpgid(0, 0)
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+        signal.signal(number, lambda *_: None)  # to ignore it would be for its children too, whatever they execute
+        os.register_at_fork(after_in_child=partial(signal.signal, number, usual))
+
+
+def kill(process: Any) -> None:
+    """At once, with all that it has started and that stayed in its group."""
+    with suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()  # it may not have got as far as to have a group
+    process.join()
+
+
+def end_with_parent(*, by_kernel: bool) -> None:
+    """Have this process die with the one that began it, whatever it is stuck in.
+
+    On Linux the kernel sees to it (`by_kernel`), even where C code holds the interpreter's lock. It takes the end of the
+    thread that began this process for the end of the parent, so that should be the main one; in other cases, and on other
+    systems, a thread watches.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    if by_kernel and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent.pid:  # it ended before
+            os._exit(1)
+    threading.Thread(target=_watch, args=(parent.sentinel,), daemon=True).start()
+
+
+def _watch(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)
+
+
+def keep_to_itself(pipe: Any) -> None:
+    """Have no child of this process hold the pipe open: its other end is to see when this process ends."""
+    os.set_inheritable(pipe.fileno(), False)
+    os.register_at_fork(after_in_child=pipe.close)
 
 
 def travels(value: Any) -> bool:

@@ -15,10 +15,11 @@ from typing import Any, TypeAlias
 
 import gymnasium as gym
 
+from rl_training.envs.guards import as_env_error, close_env
 from rl_training.envs.layers import layers_of, time_limit_of
 from rl_training.envs.likeness import Difference, differences, told
 from rl_training.envs.spaces import describe_env
-from rl_training.errors import ConfigError, EnvError, MissingExtraError, RLTrainingError
+from rl_training.errors import ConfigError, EnvError, MissingExtraError, RLTrainingError, words_of
 from rl_training.types import EnvSpec
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class EnvSource:
 
     def spec(self) -> EnvSpec:
         """Shapes and bounds, from one environment that is made for it."""
-        with self._one() as env:
+        with self._one() as env, as_env_error(f"{self._env_id or type(env).__name__} could not be looked at"):
             self._env_id = self._env_id or _name_of(env)
             self._looked_at = layers_of(env), time_limit_of(env)
             return describe_env(env, self._env_id)
@@ -151,20 +152,23 @@ class EnvSource:
 
     @contextmanager
     def _one(self) -> Iterator[Env]:
-        env = self.make() if self._object is None else self._object
-        try:
-            yield env
-        finally:
-            if env is not self._object:
+        if self._object is not None:
+            yield self._object
+            return
+        with folder_kept():
+            env = self.make()
+            try:
+                yield env
+            finally:
                 close_env(env)
 
     def _call(self, factory: EnvFactory, name: str) -> Env:
         with self._warnings_logged():
             try:
                 env = factory()
-            except RLTrainingError:
+            except (RLTrainingError, KeyboardInterrupt):
                 raise
-            except Exception as error:
+            except BaseException as error:
                 raise _explained(error, name, self._kwargs) from error
         if not isinstance(env, gym.Env):
             origin = f"{type(env).__module__}.{type(env).__qualname__}"
@@ -225,14 +229,6 @@ class EnvSource:
                 log.log(logging.WARNING if ours else logging.DEBUG, "%s", text.removeprefix("WARN: "))
 
 
-def close_env(env: Env) -> None:
-    """Close it; if it cannot be closed, others still can, and whatever went before matters more."""
-    try:
-        env.close()
-    except Exception as error:  # noqa: BLE001 (it may be anything)
-        log.warning("%s: close raised %s: %s", _name_of(env), type(error).__name__, error)
-
-
 def _checked_factory(env: Any) -> EnvFactory:
     if isinstance(env, gym.vector.VectorEnv):
         raise EnvError(f"{type(env).__name__} is a vector of environments; pass one environment or a factory, and set num_envs")
@@ -256,8 +252,9 @@ def _layers(env: Env) -> list[str]:
     return [name for name in names if name != "PassiveEnvChecker"] + [type(env).__name__]
 
 
-def _explained(error: Exception, name: str, kwargs: Mapping[str, Any]) -> RLTrainingError:
-    text = str(error)
+def _explained(error: BaseException, name: str, kwargs: Mapping[str, Any]) -> RLTrainingError:
+    words = words_of(error)
+    text = words.partition(": ")[2]
     if isinstance(error, gym.error.DependencyNotInstalled | ModuleNotFoundError):
         for extra, package in EXTRAS.items():
             if extra in text.lower():
@@ -272,7 +269,7 @@ def _explained(error: Exception, name: str, kwargs: Mapping[str, Any]) -> RLTrai
     if isinstance(error, ImportError):
         return EnvError(f"{name} could not be imported: {text}{_suggestion(name, limit=1)}")
     given = {key: value for key, value in kwargs.items() if key != "disable_env_checker"}
-    return EnvError(f"{name} failed{f' with env_kwargs={given}' if given else ''}: {type(error).__name__}: {text}")
+    return EnvError(f"{name} failed{f' with env_kwargs={given}' if given else ''}: {words}")
 
 
 def _suggestion(name: str, *, limit: int = 3) -> str:

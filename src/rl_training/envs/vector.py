@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import MutableSequence, Sequence
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
 import gymnasium as gym
 import numpy as np
 
-from rl_training.envs.source import EnvSource, close_env
+from rl_training.envs.faults import EnvFault
+from rl_training.envs.guards import as_env_error, close_env
+from rl_training.envs.source import EnvSource
 from rl_training.envs.spaces import describe_env
-from rl_training.errors import ConfigError, EnvError, EnvNumericsError, UnsupportedSpace
-from rl_training.rows import ObservationError, RowLayout, layout_of
+from rl_training.errors import ConfigError, UnsupportedSpace, words_of
+from rl_training.rows import ObservationError, layout_of
 from rl_training.types import EnvSpec
 
 Indices: TypeAlias = "Sequence[int] | np.ndarray"
 
 NDARRAY = np.ndarray
 USUAL_DTYPES = {np.float32: (np.dtype(np.float32), np.dtype(np.float64)), np.uint8: (np.dtype(np.uint8), np.dtype(np.bool_))}
-USUAL_REWARDS = frozenset({float, int, np.float32, np.float64})
+USUAL_REWARDS = frozenset({float, np.float32, np.float64})
 BACKENDS = ("batched", "local_sync", "local_async")
 
 
@@ -45,45 +48,9 @@ class VectorEnvs(Protocol):
     def close(self) -> None: ...
 
 
-class EnvFault(EnvError):  # noqa: N818 (an error of one environment, told apart from the family)
-    """One environment did something no environment should; `index` says which, `what` says what."""
-
-    def __init__(self, env_id: str, index: int, what: str, *, where: str = "") -> None:
-        super().__init__(f"{env_id}, environment {index}{where and ', '}{where}: {what}")
-        self.index, self.what = index, what
-
-
-class NumberFault(EnvFault, EnvNumericsError):  # noqa: N818 (as above)
-    """One environment returned a number that is not finite."""
-
-
-def not_finite(obs: np.ndarray, layout: RowLayout, rewards: np.ndarray | None = None) -> tuple[int, str] | None:
-    """The first row with a number that is not finite, and a clause that names the number; None if there is none."""
-    floats = layout.floats(obs)
-    if all_finite(floats) and (rewards is None or all_finite(rewards)):
-        return None
-    for row, observed in enumerate(floats):
-        bad = np.flatnonzero(~np.isfinite(observed))
-        if len(bad):
-            more = f" and in {len(bad) - 1} more" if len(bad) > 1 else ""
-            return row, f"returned an observation with {observed[bad[0]]} in {layout.place(int(bad[0]))}{more}"
-        if rewards is not None and not np.isfinite(rewards[row]):
-            return row, f"returned the reward {rewards[row]}"
-    return None
-
-
-def all_finite(values: np.ndarray) -> bool:
-    """Whether there is neither NaN nor infinity in `values`."""
-    return 0 not in np.isfinite(values).tobytes()  # a third of the time of .all(), and this runs at every step
-
-
 def action_dtype(spec: EnvSpec) -> np.dtype[Any]:
     """What every environment is given, however the actions came: Pendulum computes other numbers from float64."""
     return np.dtype(np.int64 if spec.discrete else np.float32)
-
-
-def shown_action(action: Any) -> str:
-    return np.array2string(np.asarray(action), threshold=8)
 
 
 def make_envs(
@@ -134,8 +101,9 @@ class SyncEnvs:
         self._progress = [0] if progress is None else progress  # which environment is at work; a worker shares it
         self._all = range(len(self._envs))
         self._spaces: list[tuple[Any, Any]] = [(None, None)] * len(self._envs)  # as last looked at
-        for index in self._all:
-            self._require_spaces(index)
+        with as_env_error(f"{spec.env_id} could not be looked at"):
+            for index in self._all:
+                self._require_spaces(index)
 
     @classmethod
     def of(cls, source: EnvSource, spec: EnvSpec, *, num_envs: int) -> SyncEnvs:
@@ -160,13 +128,11 @@ class SyncEnvs:
         for row, (index, seed) in enumerate(zip(indices, seeds, strict=True)):
             self._progress[0] = index
             try:
-                result = self._envs[index].reset(seed=int(seed))
-            except Exception as error:
-                raise self._fault(index, f"reset(seed={seed}) raised {_one_line(error)}") from error
-            if not (isinstance(result, tuple) and len(result) == 2):
-                raise self._fault(index, f"reset must return (observation, info); it returned {_shown(result)}")
-            self._require_spaces(index)  # before the observation is looked at: they may have changed together
-            self._put(obs, row, index, result[0])
+                self._put_first(obs, row, index, self._envs[index].reset(seed=int(seed)))
+            except (EnvFault, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                raise self._fault(index, f"reset(seed={seed}) raised {words_of(error)}") from error
         return obs
 
     def step(self, actions: np.ndarray) -> Transitions:
@@ -185,17 +151,17 @@ class SyncEnvs:
             try:
                 result = envs[index].step(actions[row])
                 observed, reward, terminated, truncated, _ = result
-            except Exception as error:  # noqa: BLE001 (whatever it is, it is named and passed on)
+                # the usual case first: this runs for every environment step of the whole run
+                if type(observed) is NDARRAY and observed.shape == obs_shape and observed.dtype in usual_dtypes:
+                    obs[row] = observed if observed.ndim == 1 else observed.reshape(-1)
+                else:
+                    self._put(obs, row, index, observed)
+                rewards[row] = reward if type(reward) in USUAL_REWARDS else self._number(index, reward)
+                if not (terminated is False and truncated is False):
+                    ended[row] = self._flag(index, "terminated", terminated)
+                    cut[row] = self._flag(index, "truncated", truncated)
+            except BaseException as error:  # noqa: BLE001 (what is not ours may raise anything, and so may what it returns)
                 self._blame(index, error, result)
-            # the usual case first: this runs for every environment step of the whole run
-            if type(observed) is NDARRAY and observed.shape == obs_shape and observed.dtype in usual_dtypes:
-                obs[row] = observed if observed.ndim == 1 else observed.reshape(-1)
-            else:
-                self._put(obs, row, index, observed)
-            rewards[row] = reward if type(reward) in USUAL_REWARDS else self._number(index, reward)
-            if not (terminated is False and truncated is False):
-                ended[row] = self._flag(index, "terminated", terminated)
-                cut[row] = self._flag(index, "truncated", truncated)
         return Transitions(obs, rewards, ended, cut)
 
     def close(self) -> None:
@@ -221,43 +187,53 @@ class SyncEnvs:
             raise self._fault(index, f"its spaces are not those that were described: {found} instead of {self._spec}")
         self._spaces[index] = now
 
+    def _put_first(self, obs: np.ndarray, row: int, index: int, result: Any) -> None:
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise self._fault(index, f"reset must return (observation, info); it returned {_shown(result)}")
+        self._require_spaces(index)  # before the observation is looked at: they may have changed together
+        self._put(obs, row, index, result[0])
+
     def _put(self, obs: np.ndarray, row: int, index: int, observed: Any) -> None:
         try:
             self._layout.write(observed, obs[row : row + 1], single=True)
         except ObservationError as error:
             raise self._fault(index, f"returned {error}") from error
 
-    def _number(self, index: int, reward: Any) -> Any:
-        if isinstance(reward, float | int | np.floating | np.integer):
-            return reward
-        values = np.asarray(reward)
-        if values.shape == () and values.dtype.kind in "fiub":
-            return values.item()
-        raise self._fault(index, f"returned a reward that is not one number: {_shown(reward)}")
+    def _number(self, index: int, reward: Any) -> float:
+        why = ""
+        try:
+            number = reward if isinstance(reward, float | int | np.floating | np.integer) else np.asarray(reward)
+            if not isinstance(number, np.ndarray) or (number.shape == () and number.dtype.kind in "fiub"):
+                return float(number)
+        except OverflowError:  # python's whole numbers have no largest
+            return math.copysign(math.inf, 1 if reward > 0 else -1)
+        except Exception as error:  # noqa: BLE001 (told below)
+            why = f" ({words_of(error)})"
+        raise self._fault(index, f"returned a reward that is not one number: {_shown(reward)}{why}")
 
     def _flag(self, index: int, name: str, flag: Any) -> bool:
         if isinstance(flag, bool | np.bool_):
             return bool(flag)
         raise self._fault(index, f"returned {name} that is not a bool: {_shown(flag)}")
 
-    def _blame(self, index: int, error: Exception, result: Any) -> NoReturn:
+    def _blame(self, index: int, error: BaseException, result: Any) -> NoReturn:
+        if isinstance(error, EnvFault | KeyboardInterrupt):
+            raise error
         trace = error.__traceback__
         if trace is not None and trace.tb_next is None and isinstance(error, ValueError | TypeError) and result is not None:
             # raised by the unpacking above, not inside the environment
             wanted = "(observation, reward, terminated, truncated, info)"
             raise self._fault(index, f"step must return {wanted}; it returned {_shown(result)}") from None
-        raise self._fault(index, f"step raised {_one_line(error)}") from error
+        raise self._fault(index, f"step raised {words_of(error)}") from error
 
     def _fault(self, index: int, what: str) -> EnvFault:
         return EnvFault(self._spec.env_id, self._first + index, what)
 
 
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
 def _shown(value: Any) -> str:
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # noqa: BLE001 (what an environment returns may be unable to say what it is)
+        return type(value).__name__
     size = f" of {len(value)}" if isinstance(value, tuple | list) else ""
     return f"{type(value).__name__}{size} {text if len(text) <= 80 else text[:77] + '...'}"

@@ -8,31 +8,33 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
-import signal
 import threading
+import time
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from multiprocessing import connection, util
+from multiprocessing import util
 from typing import Any
 
 import numpy as np
 
 from rl_training.envs import processes
+from rl_training.envs.faults import EnvFault
 from rl_training.envs.source import EnvFactory, EnvSource
-from rl_training.envs.vector import EnvFault, Indices, SyncEnvs, Transitions, action_dtype
-from rl_training.errors import EnvError
+from rl_training.envs.vector import Indices, SyncEnvs, Transitions, action_dtype
+from rl_training.errors import EnvError, words_of
 from rl_training.rows import layout_of
 from rl_training.types import EnvSpec
 
 RESET, STEP, CLOSE = 0.0, 1.0, 2.0  # every order is one row of float64, which holds float32, seeds and indices exactly
 NUMBERS = {RESET: 0, STEP: 3}  # that stand before the observations in an answer, for each environment
 DONE, FAILED = 0.0, 1.0
-GRACE = 5.0  # seconds for a worker to close its environments before it is killed
+GRACE = 5.0  # seconds for workers to close their environments before they are killed
+LOOK = 0.5  # seconds between two looks at whether a worker that does not answer is still there
 START_TIMEOUT = 120.0  # importing and making an environment may be slow even where steps are not
 
 
@@ -45,6 +47,7 @@ class Share:
     first: int
     last: int
     flush_denormals: bool  # as the process does that computes with what comes out
+    from_main_thread: bool  # whether the thread that begins the worker lasts as long as its process
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +87,17 @@ class AsyncEnvs:
         context: Any = multiprocessing.get_context(start_method or processes.start_method(recipe, spec.env_id))
         count = min(num_envs, num_workers or processes.num_processors())
         edges = [num_envs * worker // count for worker in range(count + 1)]
+        flush, main = processes.flushes_denormals(), threading.current_thread() is threading.main_thread()
         try:
             for first, last in pairwise(edges):
-                self._workers.append(_start(context, Share(recipe, spec, first, last, processes.flushes_denormals())))
+                self._workers.append(_start(context, Share(recipe, spec, first, last, flush, main)))
             for worker in self._workers:
                 self._result(self._receive(worker, timeout and max(timeout, START_TIMEOUT)))
+        except OSError as error:
+            started = f"{len(self._workers)} of {count} worker processes"
+            self.close()
+            advice = "fewer num_envs need fewer; ulimit -n and -u say how many files and processes there may be"
+            raise EnvError(f"{spec.env_id}: only {started} could be started: {error.strerror}; {advice}") from error
         except BaseException:
             self.close()
             raise
@@ -140,15 +149,18 @@ class AsyncEnvs:
         return numbers, obs
 
     def _receive(self, worker: Worker, timeout: float | None) -> bytes:
-        seen = worker.progress[0]
+        seen, began = worker.progress[0], time.monotonic()
         try:
-            while timeout is not None and not worker.pipe.poll(timeout):
-                if worker.progress[0] == seen:
+            while not worker.pipe.poll(LOOK if timeout is None else min(LOOK, timeout)):
+                if worker.process.exitcode is not None and not worker.pipe.poll():
+                    raise EOFError  # noqa: TRY301 (it does not come by itself while somebody else holds the pipe)
+                if worker.progress[0] != seen:  # it moved on to another environment: that one has its time too
+                    seen, began = worker.progress[0], time.monotonic()
+                elif timeout is not None and time.monotonic() - began >= timeout:
                     raise self._lost(worker, f"gave no answer within {timeout:g} s; its process was ended")
-                seen = worker.progress[0]  # it moved on to another environment: that one has its time too
             return worker.pipe.recv_bytes()  # type: ignore[no-any-return]
         except (EOFError, OSError) as error:
-            worker.process.join(1.0)
+            processes.ended_within(worker.process, 1.0)
             raise self._lost(worker, f"its process ended: {processes.exit_text(worker.process.exitcode)}") from error
 
     def _result(self, answer: bytes) -> memoryview:
@@ -166,55 +178,68 @@ class AsyncEnvs:
 
 def _start(context: Any, share: Share) -> Worker:
     ours, theirs = context.Pipe()
-    progress = context.RawArray("q", 1)
-    process = context.Process(target=_serve, args=(theirs, progress, share), daemon=True)
-    processes.start(process, method=context.get_start_method())
-    theirs.close()  # so that the worker's death reads as the end of the file
+    try:
+        progress = context.RawArray("q", 1)
+        # no daemon: those may have no processes of their own, which is what an environment may want
+        process = context.Process(target=_serve, args=(theirs, progress, share), daemon=False)
+        processes.start(process, method=context.get_start_method())
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()  # so that the worker's death reads as the end of the file
     return Worker(process, ours, progress, share.first, share.last)
 
 
 def _shut_down(workers: list[Worker], grace: float = GRACE) -> None:
     ending = list(workers)
     workers.clear()
-    for worker in ending:
-        with suppress(OSError):
-            worker.pipe.send_bytes(np.array([CLOSE]).tobytes())
-        worker.pipe.close()
-    for worker in ending:
-        worker.process.join(grace)
-        if worker.process.exitcode is None:
-            worker.process.kill()
-            worker.process.join()
-        worker.process.close()
+    deadline = time.monotonic() + grace
+    try:
+        for worker in ending:
+            with suppress(OSError):
+                worker.pipe.send_bytes(np.array([CLOSE]).tobytes())
+            worker.pipe.close()
+        for worker in ending:
+            processes.ended_within(worker.process, deadline - time.monotonic())
+    finally:  # also when Ctrl-C says that it takes too long
+        for worker in ending:
+            if worker.process.exitcode != 0:  # else its environments were closed, and what they leave running is their business
+                processes.kill(worker.process)
+            worker.process.close()
 
 
 def _serve(pipe: Any, progress: Any, share: Share) -> None:
     """The life of a worker. Signals are the parent's business; a worker ends when told to, or when its parent is gone."""
-    for ignored in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(ignored, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    processes.leave_signals_to_parent()
+    processes.end_with_parent(by_kernel=share.from_main_thread)
+    processes.keep_to_itself(pipe)
     if share.flush_denormals:
         processes.flush_denormals()
-    envs: SyncEnvs | None = None
+    made: list[SyncEnvs] = []  # one, if it can be made
+
+    def make() -> bytes:
+        made.append(_made(share, progress))
+        return b""
+
     with suppress(EOFError, OSError):
-        while True:
-            try:
-                if envs is None:
-                    envs = _made(share, progress)
-                    answer = np.array([DONE]).tobytes()
-                else:
-                    message = np.frombuffer(pipe.recv_bytes())
-                    if message[0] == CLOSE:
-                        break
-                    answer = _obey(envs, message, discrete=share.spec.discrete)
-            except EnvFault as fault:
-                report = {"index": fault.index, "what": fault.what, "trace": traceback.format_exc()}
-                answer = np.array([FAILED]).tobytes() + json.dumps(report).encode()
-            pipe.send_bytes(answer)
-            if envs is None:
-                break
-    if envs is not None:
+        pipe.send_bytes(_answer(make, share, progress))
+        while made and (message := np.frombuffer(pipe.recv_bytes()))[0] != CLOSE:
+            pipe.send_bytes(_answer(partial(_obey, made[0], message, discrete=share.spec.discrete), share, progress))
+    for envs in made:
         envs.close()
+
+
+def _answer(work: Callable[[], bytes], share: Share, progress: Any) -> bytes:
+    """What the work gives, or a report of how an environment failed in it."""
+    try:
+        return np.array([DONE]).tobytes() + work()
+    except EnvFault as fault:
+        index, what, trace = fault.index, fault.what, traceback.format_exc()
+    except BaseException as error:  # noqa: BLE001 (signals are the parent's: this too is an environment's doing)
+        index, what, trace = share.first + progress[0], f"raised {words_of(error)}", traceback.format_exc()
+    report = {"index": index, "what": what, "trace": trace}
+    return np.array([FAILED]).tobytes() + json.dumps(report).encode()
 
 
 def _made(share: Share, progress: Any) -> SyncEnvs:
@@ -225,8 +250,8 @@ def _made(share: Share, progress: Any) -> SyncEnvs:
             progress[0] = index - share.first
             try:
                 envs.append(share.recipe())
-            except Exception as error:
-                what = f"could not be made in a worker process: {type(error).__name__}: {error}"
+            except BaseException as error:
+                what = f"could not be made in a worker process: {words_of(error)}"
                 raise EnvFault(share.spec.env_id, index, what) from error
     return SyncEnvs(envs, share.spec, first_index=share.first, progress=progress)
 
@@ -235,16 +260,8 @@ def _obey(envs: SyncEnvs, message: np.ndarray, *, discrete: bool) -> bytes:
     count = int(message[1])
     indices, values = message[2 : 2 + count].astype(np.int64).tolist(), message[2 + count :]
     if message[0] == RESET:
-        return np.array([DONE]).tobytes() + envs.reset(indices, values.astype(np.int64).tolist()).tobytes()
+        return envs.reset(indices, values.astype(np.int64).tolist()).tobytes()
     actions = values.astype(np.int64) if discrete else values.astype(np.float32).reshape(count, -1)
     done = envs.step_some(indices, actions)
     numbers = np.column_stack([done.rewards, done.terminated, done.truncated])
-    return np.concatenate([[DONE], numbers.ravel()]).tobytes() + done.obs.tobytes()
-
-
-def _end_with_parent() -> None:
-    # a worker inside a step that hangs does not see its pipe close
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
+    return numbers.tobytes() + done.obs.tobytes()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 from urllib.parse import quote
 
 import numpy as np
@@ -40,6 +40,21 @@ class CheckpointState:
     trainer_state: State = field(default_factory=dict)
     config: State = field(default_factory=dict)
     metadata: State = field(default_factory=dict)
+
+
+class Saved(Protocol):
+    """The same for whoever only reads it, be it in memory or in its file (`stored_checkpoint`)."""
+
+    @property
+    def algorithm_state(self) -> Mapping[str, Any]: ...
+    @property
+    def buffer_state(self) -> Mapping[str, Any]: ...
+    @property
+    def trainer_state(self) -> Mapping[str, Any]: ...
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+    @property
+    def metadata(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -83,6 +98,11 @@ def read_header(path: str | Path) -> CheckpointHeader:
     with CheckpointFile(Path(path)) as file:
         state = _decoded(file, (), tensor=file.verify, array=file.verify)
     return CheckpointHeader(state.config, state.metadata, FORMAT_VERSION)
+
+
+def read_part(file: CheckpointFile, part: str, *, tensor: Callable[[str], object], array: Callable[[str], object]) -> State:
+    """One of the states, with what is wanted in place of its tensors and arrays, which are named in the file."""
+    return _Decoder(file, tensor=tensor, array=array).part(part)
 
 
 @contextmanager

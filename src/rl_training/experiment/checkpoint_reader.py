@@ -30,6 +30,7 @@ from rl_training.experiment.checkpoint_file import (
     MAX_HEADER,
     NO_DIGEST,
     Entry,
+    dtype_name,
     memory,
     with_digest,
 )
@@ -93,6 +94,18 @@ class CheckpointFile:
             raise self.error(f"there is not enough memory for {name}, {entry.end - entry.begin} bytes") from error
         self._fill(name, memory(array))
         return array
+
+    def read_into(self, name: str, target: Tensor) -> None:
+        """Read into memory that is there already and was made for it."""
+        entry = self._entry(name)
+        found, wanted = (entry.shape, DTYPES[entry.code][1]), (tuple(target.shape), dtype_name(target))
+        if found != wanted:
+            raise self.error(f"{name} has shape {found[0]} and type {found[1]}; here it needs {wanted[0]} and {wanted[1]}")
+        assert target.is_contiguous()
+        self._fill(name, memory(target))
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._entry(name).shape
 
     def verify(self, name: str) -> None:
         """Compare the checksum without keeping the bytes."""

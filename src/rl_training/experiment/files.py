@@ -114,6 +114,14 @@ def write_text(path: Path, text: str) -> None:
         write_all(file, text.encode())
 
 
+def at_home(path: str | Path) -> Path:
+    """The path, a leading ~ being the user's home: in a config file no shell has seen to that."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # nobody of that name
+        return Path(path)
+
+
 def reason(error: Exception) -> str:
     """What the system says went wrong, without the path that the message names anyway."""
     return getattr(error, "strerror", None) or str(error)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from rl_training.errors import CheckpointError, did_you_mean
 from rl_training.experiment.checkpoint import verify_checkpoint
@@ -14,6 +15,8 @@ from rl_training.experiment.files import reason
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+LOOKS = 10  # at a run that writes checkpoints and deletes them meanwhile
 _STEP_FILE = re.compile(r"step_(\d{9,})\.safetensors")
 
 
@@ -21,12 +24,17 @@ def latest_good_checkpoint(run_dir: str | Path, *, parts: Iterable[str] | None =
     """The newest checkpoint that verifies, and a line about each newer one that does not."""
     folder = _checkpoint_folder(Path(run_dir))
     parts = None if parts is None else tuple(parts)
-    skipped: list[str] = []
-    for path in step_files(folder):
-        error = _damage(path, parts)
-        if error is None:
-            return path, skipped
-        skipped.append(str(error))
+    for _ in range(LOOKS):
+        skipped: list[str] = []
+        for path in step_files(folder):
+            error = _damage(path, parts)
+            if error is None:
+                return path, skipped
+            if not path.exists():
+                break  # a run that goes on has just deleted it, and written a newer one before
+            skipped.append(str(error))
+        else:
+            break
     if skipped:
         raise CheckpointError(f"{folder}: none of its {len(skipped)} checkpoints can be read:\n  " + "\n  ".join(skipped))
     raise CheckpointError(f"{folder}: there is no checkpoint in it{_begin_again(folder.parent / 'config.yaml')}")
@@ -50,11 +58,24 @@ def resolve_checkpoint(path: str | Path, *, parts: Iterable[str] | None = None) 
     return path
 
 
+def read_newest(path: str | Path, read: Callable[[Path], T], *, parts: Iterable[str] | None = None) -> tuple[Path, T]:
+    """The checkpoint meant by `path`, and what `read` makes of it; one that a training run deletes just then gives way to the
+    newest that is there now."""
+    parts = None if parts is None else tuple(parts)
+    for _ in range(LOOKS - 1):
+        file = resolve_checkpoint(path, parts=parts)
+        try:
+            return file, read(file)
+        except CheckpointError:
+            if file.exists():
+                raise
+    file = resolve_checkpoint(path, parts=parts)
+    return file, read(file)
+
+
 def run_directory_of(checkpoint: str | Path) -> Path | None:
-    """The run a checkpoint file lies in, relative if the file is; None for one that was copied elsewhere."""
-    folder = Path(checkpoint).parent
-    if folder.parent.name in {"", ".."}:  # as seen from within, where it has no name of its own
-        folder = folder.absolute()
+    """The run a checkpoint file lies in; None for one that was copied elsewhere."""
+    folder = Path(checkpoint).absolute().parent
     return folder.parent if folder.name == "checkpoints" and (folder.parent / "config.yaml").is_file() else None
 
 

@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -15,6 +16,8 @@ from rl_training.errors import RLTrainingError, RunBusyError
 from rl_training.experiment.files import reason
 
 logger = logging.getLogger(__name__)
+
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # what a file system without them says
 _held: weakref.WeakSet[RunLock] = weakref.WeakSet()
 
 
@@ -45,8 +48,10 @@ class RunLock:
 
     def _lock(self, handle: int) -> None:
         try:
-            # flock and not lockf: it belongs to this open file, so the same process cannot take it twice either
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not take_lock(handle, wait=False):
+                logger.warning(
+                    "%s: this file system has no locks; see to it that only one process works here", self.path.parent
+                )
         except BlockingIOError as error:
             holder = os.pread(handle, 200, 0).decode(errors="replace").strip() or "another process"
             holder += " (this very process)" if holder == _signature() else ""
@@ -55,9 +60,7 @@ class RunLock:
                 "or begin a new run directory with another run suffix or output_dir"
             ) from error
         except OSError as error:
-            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                raise RLTrainingError(f"{self.path}: cannot be locked: {reason(error)}") from error
-            logger.warning("%s: this file system has no locks; see to it that only one process works here", self.path.parent)
+            raise RLTrainingError(f"{self.path}: cannot be locked: {reason(error)}") from error
 
     @property
     def in_place(self) -> bool:
@@ -73,8 +76,11 @@ class RunLock:
         """Free it; a second call does nothing."""
         handle, self._handle = self._handle, None
         if handle is not None:
-            fcntl.flock(handle, fcntl.LOCK_UN)  # closing would not do if a child still has the handle
-            os.close(handle)
+            # all is done: a file system without locks, or one that is gone, is no reason to fail now
+            with suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_UN)  # closing would not do if a child still has the handle
+            with suppress(OSError):
+                os.close(handle)
 
     def __del__(self) -> None:
         self.release()
@@ -89,6 +95,19 @@ class RunLock:
         handle, self._handle = self._handle, None
         if handle is not None:
             os.close(handle)
+
+
+def take_lock(handle: int, *, wait: bool) -> bool:
+    """Lock an open file for this process; false where the file system has no locks. Without `wait` BlockingIOError says that
+    somebody else has it."""
+    try:
+        # flock and not lockf: it belongs to this open file, so the same process cannot take it twice either
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        return False
+    return True
 
 
 def is_locked(run_dir: str | Path) -> bool:

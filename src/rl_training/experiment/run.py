@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.experiment.checkpoint import CheckpointState, begin_checkpoint, read_header, save_checkpoint
 from rl_training.experiment.checkpoint_file import finish_file
-from rl_training.experiment.files import PARTIAL_SUFFIX, Errand, Replacement, reason, settle, write_text
+from rl_training.experiment.files import PARTIAL_SUFFIX, Errand, Replacement, at_home, reason, settle, write_text
 from rl_training.experiment.locate import step_files, step_of
 from rl_training.experiment.lock import RunLock
 from rl_training.experiment.metadata import append_resume, numeric_environment, read_metadata, run_metadata, write_metadata
@@ -28,6 +28,7 @@ from rl_training.experiment.sinks import MetricsSink
 logger = logging.getLogger(__name__)
 
 _ASIDE_SUFFIX = ".aside"
+_BEGINNING = {".lock", "checkpoints", "config.yaml", "metadata.json", "metrics.jsonl", "tensorboard"}  # before the first turn
 
 
 class RunConfig(Protocol):
@@ -58,6 +59,7 @@ class Run:
     ) -> None:
         self.directory = directory
         self._lock = lock
+        self._is_new = False
         self._errand = Errand()
         self._logger = RunLogger(directory, sinks=sinks or (), tensorboard=sinks is None, config=config)
         self._environment = numeric_environment()
@@ -66,28 +68,38 @@ class Run:
         self.best_score = _best_score(directory / "checkpoints" / "best.safetensors")
 
     @classmethod
-    def create(cls, config: RunConfig, *, suffix: str | None = None, sinks: Iterable[MetricsSink] | None = None) -> Run:
-        """Begin a new directory; one that exists is never written into. Without `sinks` TensorBoard is one."""
-        directory = _make_directory(config, suffix)
+    def create(
+        cls,
+        config: RunConfig,
+        *,
+        suffix: str | None = None,
+        folder: Path | None = None,
+        sinks: Iterable[MetricsSink] | None = None,
+    ) -> Run:
+        """Begin a new directory; one that exists is never written into. Without `sinks` TensorBoard is one, without `folder`
+        the configuration says where it goes."""
+        directory = _make_directory(config, folder or output_folder(config), suffix)
         lock = RunLock(directory)
         try:
             (directory / "checkpoints").mkdir()
             write_text(directory / "config.yaml", config.to_yaml())
             write_metadata(directory, {**run_metadata(), "exact": True, "resume_history": []})
-            return cls(directory, lock, sinks=sinks, config=config.to_dict())
+            run = cls(directory, lock, sinks=sinks, config=config.to_dict())
         except BaseException as error:
             lock.release()
             shutil.rmtree(directory, ignore_errors=True)  # nothing was learnt in it, and its name would stay taken
             if isinstance(error, OSError):
                 raise RLTrainingError(f"{directory}: the run cannot be begun: {reason(error)}") from error
             raise
+        run._is_new = True
+        return run
 
     @classmethod
     def open(
         cls, directory: str | Path, *, sinks: Iterable[MetricsSink] | None = None, config: Mapping[str, Any] | None = None
     ) -> Run:
         """Go on in a directory that `create` made; `config` is for the sinks."""
-        directory = Path(directory)
+        directory = Path(directory).absolute()
         if not (directory / "config.yaml").is_file():
             raise CheckpointError(f"{directory}: is not a run directory: there is no config.yaml in it")
         lock = RunLock(directory)
@@ -196,7 +208,18 @@ class Run:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        unused = error is not None and self._is_new and self._is_unused()
         self.close()
+        if unused:
+            shutil.rmtree(self.directory, ignore_errors=True)  # nothing was learnt in it, and its name would stay taken
+
+    def _is_unused(self) -> bool:
+        """Whether there is nothing in it that training or somebody else has put there."""
+        try:
+            entries = {path.name for path in self.directory.iterdir()}
+            return not self.num_lines and entries <= _BEGINNING and not any((self.directory / "checkpoints").iterdir())
+        except OSError:
+            return False
 
     def _require_directory(self) -> None:
         if not self._lock.in_place:
@@ -234,7 +257,15 @@ def _best_score(path: Path) -> float:
     return float(score) if isinstance(score, int | float) else -math.inf
 
 
-def _make_directory(config: RunConfig, suffix: str | None) -> Path:
+def output_folder(config: RunConfig) -> Path:
+    """Where a configuration's runs go, as a path that stays true wherever an environment changes to; ~ is the user's home."""
+    try:
+        return at_home(config.output_dir).absolute()
+    except OSError as error:  # the current folder was removed
+        raise ConfigError(f"output_dir {str(config.output_dir)!r}: {reason(error)}") from error
+
+
+def _make_directory(config: RunConfig, folder: Path, suffix: str | None) -> Path:
     if suffix is not None and not re.fullmatch(r"[\w.-]{1,100}", suffix):
         raise ConfigError(f"run suffix {suffix!r}: takes up to 100 letters, digits, '.', '_' and '-'")
     # "ALE/Pong-v5" and "module:Env-v0" are no file names
@@ -243,7 +274,7 @@ def _make_directory(config: RunConfig, suffix: str | None) -> Path:
     now = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     for number in count(1):
         ending = suffix or (now if number == 1 else f"{now}-{number}")
-        directory = Path(config.output_dir) / (stem + ending)
+        directory = folder / (stem + ending)
         try:
             directory.mkdir(parents=True)
         except FileExistsError as error:

@@ -13,6 +13,7 @@ from rl_training.data.offline_dataset import OfflineDataset
 from rl_training.data.recorded_data import RecordedData
 from rl_training.envs.source import EnvSource
 from rl_training.errors import DatasetError
+from rl_training.experiment.files import at_home
 from rl_training.options._datasets import RANDOM_SIZE, DatasetOptions, DatasetPart
 from rl_training.resources import find_packaged_asset
 from rl_training.runtime.recording import RandomBehavior, record
@@ -50,7 +51,7 @@ def read_data(part: DatasetPart, *, time_limit: int | None = None) -> RecordedDa
 
 def data_path(path: str) -> Path:
     """The user's file, or the packaged one of that name."""
-    given = Path(path)
+    given = at_home(path)
     return given if given.exists() else find_packaged_asset(path) or given
 
 

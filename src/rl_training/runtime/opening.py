@@ -14,15 +14,16 @@ import torch
 from typing_extensions import Unpack
 
 from rl_training.data.offline_dataset import OfflineDataset
+from rl_training.envs.guards import folder_kept
 from rl_training.envs.pool import EnvPool, Evaluator
 from rl_training.envs.population import PopulationEnvs
 from rl_training.envs.source import EnvSource
 from rl_training.envs.spaces import require_actions, require_vectors
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, did_you_mean
-from rl_training.experiment.checkpoint import CheckpointState, must_fit
+from rl_training.experiment.checkpoint import Saved, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.metadata import environment_differences, numeric_environment
-from rl_training.experiment.run import Run
+from rl_training.experiment.run import Run, output_folder
 from rl_training.experiment.sinks import MetricsSink, make_sinks
 from rl_training.options import algorithm_names, load_options_class
 from rl_training.options._datasets import DatasetOptions
@@ -55,7 +56,7 @@ class SessionOptions(TypedDict, total=False):
     """What every `train_<algo>` takes beside the configuration."""
 
     run_suffix: str | None  # the last part of the run directory's name; a time stamp without one
-    checkpoint_state: CheckpointState | None  # where to go on from
+    checkpoint_state: Saved | None  # where to go on from
     callbacks: Sequence[Callback] | None
     run_dir: Path | None  # the existing run directory to go on in
     env: Any  # an environment object or factory in place of config.env_id
@@ -85,7 +86,9 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
     warn_of_forgotten_statistics(origins["made_on"])
     warn_of_no_update(config)
     sinks = [*make_sinks(config.sinks, config.sink_kwargs), *(given.get("sinks") or ())]
+    folder = output_folder(config)
     with ExitStack() as stack:
+        stack.enter_context(folder_kept())
         stack.enter_context(enough_memory(config))
         stack.enter_context(torch_settings(config.threads, torsos=has_torsos(config.options)))
         torch.manual_seed(config.seed)
@@ -98,7 +101,7 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
         episodes = Evaluator(source, spec, pool=lender, backend=apart, timeout=config.step_timeout)
         evaluator = PolicyEvaluator(episodes, spec, seed=config.seed, device=device)
         stack.callback(evaluator.close)
-        run = stack.enter_context(_open_run(config, given, sinks))
+        run = stack.enter_context(_open_run(config, given, folder, sinks))
         if "network_sources" in origins:
             run.note(network_sources=origins["network_sources"])
         early_stopping = config.options.early_stopping
@@ -146,6 +149,7 @@ def _training_envs(config: TrainConfig, source: EnvSource, spec: EnvSpec) -> Tra
         stream=Stream.TRAIN_ENVS,
         backend=backend,
         timeout=config.step_timeout,
+        max_skips=config.max_skips if config.on_nan == "skip" else 0,
     )
 
 
@@ -163,7 +167,7 @@ def require_algorithm_fits(config: TrainConfig, spec: EnvSpec) -> None:
         raise ConfigError(RAY_IS_FOR.format(algo=config.algo))
 
 
-def require_same_task(config: TrainConfig, spec: EnvSpec, saved: CheckpointState) -> None:
+def require_same_task(config: TrainConfig, spec: EnvSpec, saved: Saved) -> None:
     """CheckpointError when a checkpoint is of another algorithm or of an environment with other spaces."""
     algo = saved.config.get("algo")
     if algo != config.algo:
@@ -177,7 +181,7 @@ def require_same_task(config: TrainConfig, spec: EnvSpec, saved: CheckpointState
         raise CheckpointError(f"the checkpoint is of an environment with other spaces: {was} then, {spec} now")
 
 
-def _prior_data(config: TrainConfig, source: EnvSource, spec: EnvSpec, saved: CheckpointState | None) -> OfflineDataset | None:
+def _prior_data(config: TrainConfig, source: EnvSource, spec: EnvSpec, saved: Saved | None) -> OfflineDataset | None:
     """What an algorithm with dataset options learns from; a resume on other data is refused here."""
     if not isinstance(config.options, DatasetOptions):
         return None
@@ -189,7 +193,7 @@ def _prior_data(config: TrainConfig, source: EnvSource, spec: EnvSpec, saved: Ch
     return dataset
 
 
-def _origins(config: TrainConfig, source: EnvSource, saved: CheckpointState | None) -> dict[str, Any]:
+def _origins(config: TrainConfig, source: EnvSource, saved: Saved | None) -> dict[str, Any]:
     """What checkpoints should know of where a run got things from, which its configuration alone does not say."""
     origins: dict[str, Any] = {"made_on": source.made_otherwise(config.env_id, config.env_kwargs)}
     if isinstance(config.options, DatasetOptions):
@@ -231,10 +235,10 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _open_run(config: TrainConfig, given: SessionOptions, sinks: Sequence[MetricsSink]) -> Run:
+def _open_run(config: TrainConfig, given: SessionOptions, folder: Path, sinks: Sequence[MetricsSink]) -> Run:
     saved, run_dir = given.get("checkpoint_state"), given.get("run_dir")
     if run_dir is None:
-        run = Run.create(config, suffix=given.get("run_suffix"), sinks=sinks)
+        run = Run.create(config, suffix=given.get("run_suffix"), folder=folder, sinks=sinks)
     else:
         run = Run.open(run_dir, sinks=sinks, config=config.to_dict())
     if saved is not None:
@@ -247,7 +251,7 @@ def _open_run(config: TrainConfig, given: SessionOptions, sinks: Sequence[Metric
     return run
 
 
-def _note_resume(run: Run, config: TrainConfig, saved: CheckpointState) -> None:
+def _note_resume(run: Run, config: TrainConfig, saved: Saved) -> None:
     differences = environment_differences(saved.metadata.get("environment", {}), numeric_environment())
     differences += source_differences(saved.metadata.get("network_sources", {}), config.options)
     for difference in differences:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,14 @@ import numpy as np
 import torch
 
 from rl_training.algorithms.base import Algorithm
+from rl_training.envs.faults import all_finite, not_finite
+from rl_training.envs.guards import folder_kept
 from rl_training.envs.pool import Evaluator
 from rl_training.envs.source import EnvSource
-from rl_training.envs.vector import all_finite, not_finite
 from rl_training.errors import CheckpointError, ConfigError, MisfitError
 from rl_training.experiment.checkpoint import load_checkpoint, must_fit
 from rl_training.experiment.config import TrainConfig
-from rl_training.experiment.locate import resolve_checkpoint
+from rl_training.experiment.locate import read_newest
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.rows import ObservationError, as_rows, layout_of
@@ -44,7 +46,9 @@ class Policy:
         *,
         device: torch.device,
         made_on: Sequence[str] | None = None,
+        file: Path | None = None,
     ) -> None:
+        self.file = file  # what it was read from, if it was
         self.config, self.spec, self.algorithm, self.device = config, spec, algorithm, device
         self.made_on = made_on  # the layers of its environment, where the configuration's id does not say them
         keep_freed_memory()
@@ -102,6 +106,7 @@ class Policy:
         require_same_env(source, self.made_on, algo=self.config.algo, env_id=self.config.env_id)
         return source
 
+    @folder_kept()
     def evaluate(self, *, num_episodes: int | None = None, env: Any = None) -> dict[str, Any]:
         """Mean and spread of the returns of the deterministic policy."""
         if num_episodes is not None and num_episodes < 1:
@@ -127,8 +132,8 @@ def _not_finite(array: np.ndarray, env_id: str) -> str:
 
 def load_policy(path: str | Path, *, device: str = "auto") -> Policy:
     """The policy of a checkpoint, or of the newest checkpoint of a run directory; buffers are not read."""
-    file = resolve_checkpoint(path, parts=("algorithm_state",))
-    state = load_checkpoint(file, parts=("algorithm_state",))
+    parts = ("algorithm_state",)
+    file, state = read_newest(path, partial(load_checkpoint, parts=parts), parts=parts)
     where = resolve_device(device)
     try:
         with must_fit(), single_precision():
@@ -140,4 +145,4 @@ def load_policy(path: str | Path, *, device: str = "auto") -> Policy:
         raise CheckpointError(f"{file}: {error}") from error
     for difference in source_differences(state.metadata.get("network_sources", {}), config.options):
         log.warning("%s: %s; it may act otherwise than it was trained to", file, difference)
-    return Policy(config, spec, algorithm, device=where, made_on=state.metadata.get("made_on"))
+    return Policy(config, spec, algorithm, device=where, made_on=state.metadata.get("made_on"), file=file)

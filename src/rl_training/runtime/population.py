@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.envs.vector import EnvFault, VectorEnvs, all_finite
+from rl_training.envs.faults import EnvFault, all_finite, learnable
+from rl_training.envs.vector import VectorEnvs
 from rl_training.kernels.population import policies_around
 from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.runtime.generation import Fitness, Generation
@@ -44,7 +45,7 @@ class PopulationEvaluator:
         while len(share.rows):
             share.step()
         shape = (len(directions), 2, generation.episodes)
-        returns = np.where(np.isfinite(share.returns), share.returns, np.nan)
+        returns = np.where(learnable(share.returns), share.returns, np.nan)
         sums = share.sums.reshape(2, len(directions), 2 * generation.episodes, -1).sum(axis=2).swapaxes(0, 1)
         return Fitness(np.asarray(directions), returns.reshape(shape), share.lengths.reshape(shape), sums)
 
@@ -130,9 +131,13 @@ class _Share:
                 obs = self.envs.reset(slots, [self.seeds[row] for row in rows])
             except EnvFault as fault:
                 raise self._located(fault) from fault
+            totals = np.zeros(len(rows))
+            if not all_finite(obs):  # its return is lost already; nobody acts on what it showed
+                broken = ~np.isfinite(obs).all(axis=1)
+                obs[broken], totals[broken] = 0.0, np.nan
             self.obs = np.concatenate([self.obs, obs])
             self.births = np.append(self.births, np.full_like(rows, self.clock))
-            self.totals = np.append(self.totals, np.zeros(len(rows)))
+            self.totals = np.append(self.totals, totals)
             self.seen.append(len(rows))
         self._place()
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from rl_training.data.recorded_data import RecordedData
+from rl_training.envs.guards import folder_kept
 from rl_training.envs.pool import EnvPool
 from rl_training.envs.source import EnvSource
 from rl_training.errors import DatasetError
@@ -26,6 +27,7 @@ class RandomBehavior:
         return torch.from_numpy(self.rng.uniform(-1, 1, size=(len(obs), self.spec.action_dim)).astype(np.float32))
 
 
+@folder_kept()
 def record(
     source: EnvSource, spec: EnvSpec, behavior: Explorer, *, num_steps: int, seed: int, stream: int, origin: str
 ) -> RecordedData:

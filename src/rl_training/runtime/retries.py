@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from rl_training.envs.pool import ActionFault
-from rl_training.envs.vector import NumberFault
+from rl_training.envs.faults import ActionFault, NumberFault
 from rl_training.errors import EnvError, NumericsError, RLTrainingError
 from rl_training.runtime.loops import CollectingLoop, Loop
 from rl_training.runtime.numerics import NumericsGuard

@@ -15,7 +15,7 @@ from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.pool import EnvPool
 from rl_training.envs.population import PopulationEnvs
 from rl_training.errors import EnvError, EnvNumericsError, NumericsError, RLTrainingError
-from rl_training.experiment.checkpoint import CheckpointState, must_fit
+from rl_training.experiment.checkpoint import CheckpointState, Saved, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import step_of
 from rl_training.experiment.run import Run
@@ -47,7 +47,7 @@ class Session:
         pool: EnvPool | PopulationEnvs | RemotePopulation | None,
         evaluator: PolicyEvaluator,
         callbacks: Sequence[Callback] = (),
-        resume_from: CheckpointState | None = None,
+        resume_from: Saved | None = None,
     ) -> None:
         self.config, self.spec, self.run, self.pool, self.evaluator = config, spec, run, pool, evaluator
         self.callbacks, self.resume_from = list(callbacks), resume_from
@@ -95,6 +95,7 @@ class Session:
         self.algorithm, self.loop, self._over = algorithm, loop, False
         self._scheduling = Scheduling(self.options, algorithm, total_steps=self.config.total_timesteps)
         self.guard = NumericsGuard(algorithm, skips=self.config.on_nan == "skip", max_skips=self.config.max_skips)
+        self.guard.skipped_episodes = getattr(self.pool, "passed_over", 0)
         begins = self.resume_from is None
         with must_fit():
             self._restore()
@@ -188,8 +189,7 @@ class Session:
                 callback.on_update_end(self, learned)
 
     def _passed(self, interval: int, before: int, updates_before: int | None = None) -> bool:
-        """Whether a multiple of `interval` lies in the turn just made, which may be many steps long; one without environment
-        steps, as in pretraining, is measured by its updates where they are given."""
+        """Whether a multiple of `interval` lies in the turn just made; given updates measure one without environment steps."""
         if updates_before is not None and self.global_step == before:
             return self.progress.updates // interval > updates_before // interval
         return self.global_step // interval > before // interval

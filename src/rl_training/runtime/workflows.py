@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from rl_training.errors import CheckpointError, ConfigError, MisfitError
-from rl_training.experiment.checkpoint import CheckpointState, load_checkpoint, must_fit
+from rl_training.experiment.checkpoint import Saved, must_fit
 from rl_training.experiment.config import TrainConfig
-from rl_training.experiment.locate import resolve_checkpoint, run_directory_of
+from rl_training.experiment.locate import read_newest, run_directory_of
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.experiment.sinks import MetricsSink
+from rl_training.experiment.stored_checkpoint import StoredCheckpoint
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.policy import load_policy
 from rl_training.types import TrainResult
@@ -52,8 +53,7 @@ def resume_training(
     The run continues in its own directory; a given `output_dir` or `run_suffix` begins a new one. `sinks` come beside those
     of the run's configuration, `sink_names` in place of them. `dataset_path` is where its dataset's file lies now.
     """
-    file = resolve_checkpoint(Path(path))
-    state = load_checkpoint(file)
+    file, state = read_newest(path, StoredCheckpoint)
     config = _saved_config(state, file)
     changes = {"total_timesteps": total_timesteps, "output_dir": output_dir, "eval_episodes": eval_episodes}
     config = config.replace(**{name: value for name, value in changes.items() if value is not None})
@@ -75,7 +75,7 @@ def resume_training(
     return result
 
 
-def _saved_config(state: CheckpointState, file: Path) -> TrainConfig:
+def _saved_config(state: Saved, file: Path) -> TrainConfig:
     try:
         with must_fit():
             return TrainConfig.from_dict(state.config)

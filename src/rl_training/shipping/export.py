@@ -11,7 +11,6 @@ import torch
 
 from rl_training.errors import ConfigError, RLTrainingError, did_you_mean
 from rl_training.experiment.files import reason, replacing, write_all, write_text
-from rl_training.experiment.locate import resolve_checkpoint
 from rl_training.models.encoded_policy import EncodedPolicy, StandalonePolicy
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.runtime.policy import Policy, load_policy
@@ -37,10 +36,11 @@ class Exported(NamedTuple):
 
 def export_checkpoint(checkpoint: str | Path, out: str | Path | None = None, *, format: str | None = None) -> Exported:  # noqa: A002 (the public name)
     """The policy of a checkpoint, or of the newest in a run directory; without `out` below the run's `exports/`."""
-    file = resolve_checkpoint(checkpoint, parts=("algorithm_state",))
     form = chosen_format(out, format)
-    path = Path(out) if out is not None else default_path(file, form)
-    return export_policy(load_policy(file, device="cpu"), path, format=form.name, checkpoint=file)
+    policy = load_policy(checkpoint, device="cpu")
+    assert policy.file is not None
+    path = Path(out) if out is not None else default_path(policy.file, form)
+    return export_policy(policy, path, format=form.name, checkpoint=policy.file)
 
 
 def export_policy(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rl_training.envs.filming import film_source, headless, rehearse
+from rl_training.envs.guards import folder_kept
 from rl_training.envs.pool import Evaluator
 from rl_training.errors import ConfigError, MissingExtraError
 from rl_training.experiment.files import reason
@@ -32,9 +33,10 @@ class Video(NamedTuple):
     metrics: dict[str, Any]
 
 
+@folder_kept()
 def record_video(policy: Policy, out: str | Path, *, num_episodes: int = 1, env: Any = None) -> Video:
     """The first episodes that `evaluate` plays, as they are drawn by the environment (`env` for one that is no id)."""
-    path = require_video(out)
+    path = require_video(out).absolute()
     if num_episodes < 1:
         raise ConfigError(f"episodes to film: given {num_episodes}; possible: at least 1")
     config, spec = policy.config, policy.spec

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import warnings
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rl_training.errors import MissingExtraError
+from rl_training.experiment.lock import take_lock
 from rl_training.options._search import Choice, Whole, label
 from rl_training.tuning.tune_plan import TunePlan
 
@@ -142,9 +142,9 @@ def _mend_journal(path: Path) -> None:
 
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """One process of the search at a time."""
+    """One process of the search at a time. Without locks two may now and then try the same settings, which does no harm."""
     with (directory / ".ask").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        take_lock(file.fileno(), wait=True)
         yield
 
 

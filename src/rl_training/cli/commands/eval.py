@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         rows.append(("length", f"{number(metrics['eval_length_mean'])} steps on average"))
     facts([*rows, ("checkpoint", path)])
     if args.video is not None:
-        _film(policy, path, args)
+        _film(policy, args)
     say(f"metrics={metrics_json(metrics)}")
     return 0
 
@@ -77,12 +77,12 @@ def _check_video(args: argparse.Namespace) -> None:
     require_video(args.video or "policy.mp4")
 
 
-def _film(policy: Policy, path: str, args: argparse.Namespace) -> None:
+def _film(policy: Policy, args: argparse.Namespace) -> None:
     from rl_training.cli.results import spread
-    from rl_training.experiment.locate import resolve_checkpoint
     from rl_training.shipping.video import default_video_path, record_video
 
-    out = args.video or default_video_path(resolve_checkpoint(path, parts=("algorithm_state",)))
+    assert policy.file is not None
+    out = args.video or default_video_path(policy.file)
     video = record_video(policy, out, num_episodes=args.video_episodes or 1)
     length = f"{video.num_frames:,} pictures, {video.num_frames / video.fps:.1f} s"
     facts([("film", f"{length}; return {spread(video.metrics)}")])

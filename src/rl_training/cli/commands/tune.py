@@ -67,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> TunePlan:
+    from rl_training.experiment.run import output_folder
     from rl_training.tuning.tune_plan import TunePlan, make_space
     from rl_training.tuning.tune_study import require_optuna
 
@@ -74,7 +75,8 @@ def _plan(args: argparse.Namespace) -> TunePlan:
         require_optuna()  # before anything else: what is missing is said at once
     config = resolve_config(args)
     space = make_space(config, args.search)
-    out = Path(args.out) if args.out else Path(config.output_dir) / "tune" / f"{config.algo}__{config.env_id.replace('/', '-')}"
+    usual = output_folder(config) / "tune" / f"{config.algo}__{config.env_id.replace('/', '-')}"
+    out = Path(args.out) if args.out else usual
     return TunePlan(out, config, space, _seeds(config, args.seeds), args.pruner, args.sampler_seed)
 
 
