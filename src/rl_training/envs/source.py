@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import gymnasium as gym
 
-from rl_training.envs.guards import as_env_error, close_env
+from rl_training.envs.guards import as_env_error, close_env, folder_kept
 from rl_training.envs.layers import layers_of, time_limit_of
 from rl_training.envs.likeness import Difference, differences, told
 from rl_training.envs.spaces import describe_env
