@@ -130,14 +130,14 @@ def _algorithms(results: Mapping[str, Any]) -> set[str]:
 
 def _listed(suites: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The presets as they are; variants belong to comparisons. One that several suites train is listed once, from the suite
-    that sets it beside a reference, else from the first."""
-    best: dict[str, tuple[bool, str]] = {}
+    with the most seeds, of these from one that sets it beside a reference, else from the first."""
+    best: dict[str, tuple[int, bool, str]] = {}
     for suite, results in suites.items():
         for entry in results["entries"] if results["listed"] else ():
-            place = (entry["reference"] is None, suite)
+            place = (-len(entry["runs"]), entry["reference"] is None, suite)
             if entry["name"] == entry["preset"]:
                 best[entry["name"]] = min(best.get(entry["name"], place), place)
-    chosen = {(suite, name) for name, (_, suite) in best.items()}
+    chosen = {(suite, name) for name, (*_, suite) in best.items()}
     kept = {name: [e for e in results["entries"] if (name, e["name"]) in chosen] for name, results in suites.items()}
     return {name: {**suites[name], "entries": entries} for name, entries in kept.items() if entries}
 

@@ -597,6 +597,12 @@ def test_tables_are_made_between_their_markers_and_only_there(
     assert "did you mean 'tiny'" in capsys.readouterr().err
 
 
+def test_a_preset_that_two_suites_train_is_listed_from_the_one_with_more_seeds(results: dict[str, Any]):
+    few = {**results, "entries": [{**results["entries"][1], "name": "sac/hopper", "preset": "sac/hopper"}]}  # three seeds
+    many = {**results, "entries": [{**results["entries"][0], "name": "sac/hopper", "preset": "sac/hopper"}]}  # four
+    assert list(load_tables()._listed({"a": few, "b": many})) == ["b"]
+
+
 def test_the_tables_of_this_repository_are_those_its_results_give(capsys: pytest.CaptureFixture[str]):
     assert load_tables().main(["--check"]) == 0, f"{capsys.readouterr().out}\nrun: python benchmarks/learning/tables.py"
 
