@@ -36,7 +36,18 @@ REST = "Project"
 FIRST = ["index.md", "tutorial.md"]
 # what a newcomer reads first within a section; pages that are not named follow in the order of their names
 LEADING = {
-    "How-to": ["own-environment", "own-data", "resume-after-a-crash", "compare-algorithms", "report", "tune", "new-algorithm"],
+    "How-to": [
+        "own-environment",
+        "images",
+        "mixed-spaces",
+        "own-networks",
+        "own-data",
+        "resume-after-a-crash",
+        "compare-algorithms",
+        "report",
+        "tune",
+        "new-algorithm",
+    ],
     "Reference": ["index", "command-line", "config", "presets"],
 }
 # pages of the site that stand elsewhere in the repository

@@ -9,7 +9,7 @@ What stands between `<!-- results:NAME -->` and `<!-- /results:NAME -->` in READ
     suite:SUITE      all of one suite: every entry, how soon it learnt, what is better than what, and the picture
     curves:SUITE     the picture of one suite alone
     options:ALGO     the options of one algorithm
-    algorithms:all   every algorithm with its actions, presets and paper
+    algorithms:all   every algorithm with the spaces it takes, presets and paper
 Pictures are drawn into docs/curves/.
 """
 
@@ -22,7 +22,7 @@ import os
 import re
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,8 @@ sys.path.insert(0, str(REPOSITORY / "src"))  # runs without installation
 from rl_training.cli.commands.show import default_words  # noqa: E402
 from rl_training.errors import ConfigError, did_you_mean  # noqa: E402
 from rl_training.options import algorithm_names, load_options_class  # noqa: E402
-from rl_training.options.base import Options  # noqa: E402
+from rl_training.options._networks import NetworkOptions  # noqa: E402
+from rl_training.options.base import CommonOptions, Options  # noqa: E402
 from rl_training.reports.result_curves import draw_result_curves  # noqa: E402
 from rl_training.reports.result_tables import (  # noqa: E402
     HEADER,
@@ -161,16 +162,26 @@ def _legend(sources: list[Mapping[str, Any]]) -> str:
     )
 
 
+# what an algorithm takes: the column's head, and whether its options say so
+SPACES: dict[str, Callable[[type[CommonOptions]], bool]] = {
+    "vectors, choices, Dict, Tuple": lambda _: True,
+    "images": lambda options: options.images,
+    "own networks": lambda options: issubclass(options, NetworkOptions),
+    "Discrete": lambda options: options.discrete,
+    "Box": lambda options: options.continuous,
+}
+
+
 def algorithms_table(page: Path) -> str:
     """What there is, from the typed configs and the packaged presets."""
     rows = []
     for name in algorithm_names():
         options = load_options_class(name)
-        actions = [word for word, taken in (("discrete", options.discrete), ("Box", options.continuous)) if taken]
+        taken = ["yes" if takes(options) else "" for takes in SPACES.values()]
         presets = ", ".join(f"`{preset}`" for preset in list_presets() if preset.split("/")[0] == name)
         link = _relative(REPOSITORY / "docs" / "algorithms" / f"{name}.md", page)
-        rows.append((f"[{name}]({link})", " and ".join(actions), presets, options.paper))
-    return markdown_table(("algorithm", "actions", "presets", "paper"), rows)
+        rows.append((f"[{name}]({link})", *taken, presets, options.paper))
+    return markdown_table(("algorithm", *SPACES, "presets", "paper"), rows)
 
 
 def options_table(algo: str) -> str:

@@ -35,6 +35,19 @@ class OfOurLayers(nn.Module):
         return self.net(obs).tanh()
 
 
+class OfNumbers(nn.Module):
+    """Reads a Dict of numbers and choices, part by part."""
+
+    def __init__(self, observation_space: Any) -> None:
+        super().__init__()
+        self.features_dim = 12
+        self.clue, self.rest = nn.Linear(observation_space["clue"].n, 8), nn.Linear(2 + 2 + 5, 4)
+
+    def forward(self, obs: dict[str, Any]) -> Tensor:
+        rest = [obs["position"], obs["inner"]["buttons"], obs["inner"]["knobs"]]
+        return torch.cat([self.clue(obs["clue"]), self.rest(torch.cat(rest, dim=-1))], dim=-1).tanh()
+
+
 class WrongWidth(Torso):
     """Says one width, gives another."""
 

@@ -347,10 +347,10 @@ class Catch(gym.Env[np.ndarray, Any]):
 class Mixed(gym.Env[Any, Any]):
     """Something of every kind, all of it random but for the clue: 1 for the action that `clue` numbers, episodes of 6 steps.
 
-    The clue stands in a Discrete of 3; with `images` there is a camera beside it, in bytes.
+    The clue stands in a Discrete of 3; with `images` there is a camera beside it, in bytes. A `continuous` action is rounded.
     """
 
-    def __init__(self, *, images: bool = True, as_tuple: bool = False) -> None:
+    def __init__(self, *, images: bool = True, as_tuple: bool = False, continuous: bool = False) -> None:
         parts: dict[str, gym.Space[Any]] = {
             "clue": Discrete(3, start=5),
             "position": Box(-np.inf, np.inf, (2,), dtype=np.float32),
@@ -360,7 +360,8 @@ class Mixed(gym.Env[Any, Any]):
             parts["camera"] = Box(0, 255, (9, 8, 3), dtype=np.uint8)
         self.as_tuple = as_tuple
         self.observation_space = gym.spaces.Tuple(list(parts.values())) if as_tuple else gym.spaces.Dict(parts)
-        self.action_space, self.parts = Discrete(3), parts
+        self.action_space: gym.Space[Any] = Box(-1.0, 1.0, (1,), dtype=np.float32) if continuous else Discrete(3)
+        self.parts, self.continuous = parts, continuous
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -370,7 +371,8 @@ class Mixed(gym.Env[Any, Any]):
         return self._obs(), {}
 
     def step(self, action: Any) -> Step:
-        reward, self.steps = float(int(action) == int(self.clue) - 5), self.steps + 1
+        chosen = round(float(action[0])) + 1 if self.continuous else int(action)
+        reward, self.steps = float(chosen == int(self.clue) - 5), self.steps + 1
         return self._obs(), reward, self.steps == 6, False, {}
 
     def _obs(self) -> Any:
@@ -398,6 +400,8 @@ for _id, _class, _kwargs in (
     ("ToyCatch-v0", Catch, {}),
     ("ToyCatchContinuous-v0", Catch, {"continuous": True}),
     ("ToyMixed-v0", Mixed, {}),
+    ("ToyNumbers-v0", Mixed, {"images": False}),
+    ("ToyNumbersContinuous-v0", Mixed, {"images": False, "continuous": True}),
 ):
     if _id not in gym.registry:
         gym.register(_id, entry_point=f"toy_envs:{_class.__name__}", kwargs=_kwargs)
