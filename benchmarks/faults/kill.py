@@ -3,6 +3,8 @@
     kills     SIGKILL at random moments, so many per family of algorithms, each run resumed until it ends
     writes    SIGKILL aimed into the writing of a checkpoint
     signals   SIGTERM and SIGINT at random moments
+    groups    SIGINT to the whole process group, as a terminal sends it, of runs with environments in workers
+    tasks     SIGKILL at random moments on other people's environments: Box2D, and of others those that are installed
 
 Every run that comes to its end is compared, byte for byte, with one that nobody disturbed. The first difference ends the
 script with exit code 1, and nothing is written; otherwise results/PART.json is.
@@ -12,12 +14,15 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import signal
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -44,22 +49,40 @@ FAMILIES = {
     "evolution": EvolutionOptions,
 }
 SEED = 20261116
+# environment: small configuration, arguments, the package that brings it
+TASKS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "LunarLander-v3": ("ppo", {}, "Box2D"),
+    "LunarLanderContinuous-v3": ("sac", {"enable_wind": True}, "Box2D"),
+    "BipedalWalker-v3": ("td3", {}, "Box2D"),
+    "gymnasium_robotics:AdroitHandDoor-v1": ("sac", {}, "gymnasium_robotics"),
+    "gymnasium_robotics:PointMaze_UMaze-v3": ("td3", {}, "gymnasium_robotics"),
+    "highway_env:highway-fast-v0": ("ppo", {}, "highway_env"),
+    "highway_env:parking-v0": ("sac", {}, "highway_env"),
+}
+PROJECTS = {"Box2D": "box2d", "gymnasium_robotics": "gymnasium-robotics", "highway_env": "highway-env"}
+IN_WORKERS = ["ars", "ddpg", "openai_es", "pets", "ppg", "ppo", "rlpd", "sac", "td3"]  # that have environments all the time
 EVERY_TURN = {"log_interval": 1, "checkpoint_interval": 10**6}  # each turn has a line, and no checkpoint but a signal's
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", action="append", choices=["kills", "writes", "signals"], help="all without one")
+    parser.add_argument(
+        "--part", action="append", choices=["kills", "writes", "signals", "groups", "tasks"], help="all without one"
+    )
     parser.add_argument("--kills", type=int, default=100, help="per family (default: 100)")
     parser.add_argument("--writes", type=int, default=200, help="kills in a write, in all (default: 200)")
     parser.add_argument("--signals", type=int, default=50, help="of each kind, in all (default: 50)")
+    parser.add_argument("--groups", type=int, default=50, help="signals to groups, in all (default: 50)")
+    parser.add_argument("--tasks", type=int, default=20, help="kills for each environment (default: 20)")
     args = parser.parse_args()
     parts: dict[str, Callable[[Nursery], dict[str, Any]]] = {
         "kills": lambda nursery: {"families": kills(nursery, args.kills)},
         "writes": lambda nursery: {"configurations": NAMES, **writes(nursery, args.writes)},
         "signals": lambda nursery: {"configurations": NAMES, "signals": signals(nursery, args.signals)},
+        "groups": lambda nursery: {"configurations": IN_WORKERS, **groups(nursery, args.groups)},
+        "tasks": lambda nursery: tasks(nursery, args.tasks),
     }
-    with Nursery() as nursery:
+    with Nursery(*map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))) as nursery:
         for part in args.part or parts:
             begin = time.monotonic()
             values = parts[part](nursery)
@@ -92,6 +115,25 @@ def signals(nursery: Nursery, times: int) -> dict[str, Any]:
         signum.name: over(NAMES, times, nursery, lambda victim, share, s=signum: victim.interrupt(share, s), **EVERY_TURN)
         for signum in (signal.SIGTERM, signal.SIGINT)
     }
+
+
+def groups(nursery: Nursery, times: int) -> dict[str, int]:
+    changes = {**EVERY_TURN, "execution_backend": "local_async"}
+    return over(IN_WORKERS, times, nursery, lambda victim, share: victim.interrupt(share, signal.SIGINT, group=True), **changes)
+
+
+def tasks(nursery: Nursery, times: int) -> dict[str, Any]:
+    done: dict[str, Any] = {}
+    for env_id, (name, arguments, package) in TASKS.items():
+        if find_spec(package) is not None:
+            changes = {"env_id": env_id, "env_kwargs": {"max_episode_steps": 30, **arguments}}
+            done[env_id] = {
+                "algorithm": name,
+                **over([name], times, nursery, lambda victim, share: victim.kill(share), **changes),
+            }
+    packages = sorted({package for _, _, package in TASKS.values()})
+    found = {package: version(PROJECTS[package]) for package in packages if find_spec(package) is not None}
+    return {"tasks": done, "packages": found, "not installed": [name for name in packages if name not in found]}
 
 
 def over(

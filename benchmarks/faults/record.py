@@ -1,10 +1,11 @@
-"""What every committed result says of itself: which software, which machine, which command."""
+"""What every committed result says of itself: which software, which commit, which machine, which command."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import subprocess
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -20,12 +21,24 @@ def write_record(name: str, values: dict[str, Any], *, command: str, versions: d
         **values,
         "versions": {"python": platform.python_version()} | {name: version(name) for name in packages} | (versions or {}),
         "machine": {"cpu": _cpu_model(), "cores": os.cpu_count(), "system": f"{platform.system()} {platform.release()}"},
+        "commit": _commit(),
         "date": datetime.now(timezone.utc).date().isoformat(),
         "command": command,
     }
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps(record, indent=1) + "\n")
     return path
+
+
+def _commit() -> str:
+    """The one that was tried, and whether anything but results differed from it."""
+    here = Path(__file__).parent
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = [line for line in git("status", "--porcelain").splitlines() if "/results/" not in line]
+    return git("rev-parse", "--short=12", "HEAD") + (" with changes" if changed else "")
 
 
 def _cpu_model() -> str:

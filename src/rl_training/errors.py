@@ -90,6 +90,16 @@ def words_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def shown(value: Any) -> str:
+    """Its type and, on a short line, what it says of itself; what a stranger's code returns may be unable to."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # noqa: BLE001 (the type says enough)
+        return type(value).__name__
+    size = f" of {len(value)}" if isinstance(value, tuple | list) else ""
+    return f"{type(value).__name__}{size} {text if len(text) <= 80 else text[:77] + '...'}"
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that looks most like `name`, whatever its case, if any looks like it at all."""
     names = {other.lower(): other for other in known}

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rl_training.errors import shown, words_of
 from rl_training.types import EnvSpec, ObsPart
 
 FLOAT_BYTES = 4
@@ -143,7 +144,8 @@ def _write(part: ObsPart, value: Any, columns: np.ndarray, *, single: bool) -> N
     try:
         array = np.asarray(value)
     except Exception as error:
-        raise ObservationError(f"{whose} that is no array: {_shown(value)}") from error
+        # a tensor with a graph says in its error what to do
+        raise ObservationError(f"{whose} that is no array: {shown(value)} ({words_of(error)})") from error
     shape = array.shape if single else array.shape[1:]
     found, count = f"{whose} of shape {shape} and dtype {array.dtype}", len(columns)
     if array.shape != (part.shape if single else (count, *part.shape)) or array.dtype.kind not in "fiub":
@@ -172,11 +174,6 @@ def _write_choices(part: ObsPart, rows: np.ndarray, columns: np.ndarray) -> None
         )
     columns[...] = 0
     np.put_along_axis(columns, chosen.astype(np.int64) + np.cumsum(part.choices) - part.choices, 1, axis=1)
-
-
-def _shown(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return f"{type(value).__name__} {text if len(text) <= 80 else text[:77] + '...'}"
 
 
 # images, as networks read them

@@ -19,7 +19,7 @@ LAYERS = {
     "_lazy": set(),
     "resources": {"errors"},
     "imports": {"errors"},
-    "rows": {"types"},
+    "rows": {"types", "errors"},
     "options": {"imports", "errors"},
     "kernels": set(),
     "models": {"kernels", "rows", "types", "errors"},

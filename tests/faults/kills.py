@@ -115,16 +115,18 @@ class Victim:
             if not checkpoints(run):
                 run = self._begin()
 
-    def interrupt(self, times: int, signum: signal.Signals) -> Tally:
-        """SIGTERM or SIGINT at random moments, without any checkpoint but those a signal makes."""
+    def interrupt(self, times: int, signum: signal.Signals, *, group: bool = False) -> Tally:
+        """SIGTERM or SIGINT at random moments, without any checkpoint but those a signal makes; to the process alone, or to its
+        group, as a terminal's Ctrl-C goes to workers that have just been started."""
         tally = Tally()
         while tally["signals"] < times:
             run = self._begin()
             while True:
                 after = self._moment(run) if tally["signals"] < times else None
-                code = self._go_on(run, after=after, signum=signum)
+                code = self._go_on(run, after=after, signum=signum, **({"group": True} if group else {}))
                 if code == 0:
                     break
+                self._require("Traceback" not in self.log.read_text(), f"a traceback after {signum.name}")
                 saved = code == 128 + signum and "everything is saved" in self.log.read_text()
                 # before training has begun and after it has ended, a signal ends the process as any other
                 self._require(saved or code in (-signum, 128 + signum), f"exit code {code} after {signum.name}")

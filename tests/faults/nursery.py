@@ -22,10 +22,11 @@ SOURCES = Path(__file__).parents[2] / "src"
 
 
 class Nursery:
-    """The client's side. One child at a time."""
+    """The client's side. One child at a time, which finds modules in `folders` too."""
 
-    def __init__(self) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(SOURCES), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    def __init__(self, *folders: Path) -> None:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (SOURCES, *folders)))}
+        environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         command = [sys.executable, __file__]
         self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
@@ -43,7 +44,8 @@ class Nursery:
     def start(self, arguments: Sequence[object], *, log: Path, **conditions: Any) -> int:
         """Begin `rl-training ARGUMENTS`, with stdout and stderr in `log`; gives the process id.
 
-        Conditions: `aim` for `aiming.aim_into_write`, `file_limit` in bytes for each file that it writes.
+        Conditions: `aim` for `aiming.aim_into_write`, `file_limit` in bytes for each file that it writes, `group` to lead a
+        process group, as a terminal's command does.
         """
         assert self._server.stdin is not None
         request = {"arguments": list(map(str, arguments)), "log": str(log), **conditions}
@@ -52,12 +54,13 @@ class Nursery:
         return self._answer()
 
     def run(self, *arguments: object, log: Path, after: float | None = None, signum: int = 0, **conditions: Any) -> int:
-        """Its exit code, negative for the signal it died of; `signum` is sent once `after` seconds have passed."""
+        """Its exit code, negative for the signal it died of; `signum` is sent once `after` seconds have passed, to its group
+        where it has one."""
         pid = self.start(arguments, log=log, **conditions)
         assert self._server.stdout is not None
         if after is not None and not select.select([self._server.stdout], [], [], after)[0]:
             with suppress(ProcessLookupError):  # it ended this very moment
-                os.kill(pid, signum)
+                (os.killpg if conditions.get("group") else os.kill)(pid, signum)
         return self._answer()
 
     def wait(self) -> int:
@@ -119,6 +122,8 @@ def _live(request: dict[str, Any]) -> None:
         from rl_training.cli import main
 
         sys.argv = ["rl-training", *request["arguments"]]
+        if request.get("group"):
+            os.setpgid(0, 0)
         _set_conditions(aim=request.get("aim"), file_limit=request.get("file_limit"))
         code = main(request["arguments"])
     except KeyboardInterrupt:  # before or after the command line, which knows what to do with it

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import signal
+import socket
+import struct
 import threading
 import urllib.error
 import urllib.request
@@ -400,6 +403,35 @@ def test_the_server_answers_this_machine_and_only_what_it_has(tmp_path: Path):
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def leave_while_answered(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing resets it
+        connection.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+
+
+def test_a_reader_who_leaves_is_nobodys_news_and_what_goes_wrong_is_a_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    make_run(tmp_path)
+    server = ReportServer(ReportSource([str(tmp_path)], by="settings"), port=0, title="live", seconds=1)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        for _ in range(20):
+            leave_while_answered(server.server_address[1])
+        assert urllib.request.urlopen(server.url, timeout=10).status == 200
+        assert caplog.text == ""
+        monkeypatch.setattr(server, "page", lambda: 1 / 0)
+        with pytest.raises(http.client.RemoteDisconnected):
+            urllib.request.urlopen(server.url, timeout=10)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert "a question to the report was not answered: ZeroDivisionError: division by zero" in caplog.text
+    assert capfd.readouterr().err == ""
 
 
 def test_watching_an_empty_folder_waits_for_the_first_run(tmp_path: Path):

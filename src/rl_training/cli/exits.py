@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from rl_training.cli.logs import logging_to_stderr
 from rl_training.cli.parser import parse
-from rl_training.cli.tables import say_error, survive_any_encoding
+from rl_training.cli.streams import drop, output_is_lost, prepare_streams, write
+from rl_training.cli.tables import say_error
 from rl_training.errors import NumericsError, RLTrainingError, RunBusyError, TrainingInterrupted, words_of
 
 FAILURE, BAD_INPUT, BUSY, BY_SIGNAL = 1, 2, 3, 128
@@ -19,24 +20,29 @@ FAILURE, BAD_INPUT, BUSY, BY_SIGNAL = 1, 2, 3, 128
 
 def run_command(argv: Sequence[str]) -> int:
     """Parse and run; whatever is raised on the way becomes an exit code."""
-    survive_any_encoding()
+    prepare_streams()
     debug = os.environ.get("RL_TRAINING_DEBUG", "0") not in ("", "0")
     try:
         try:
             command, args = parse(list(argv))
         except SystemExit as error:  # argparse leaves this way; whoever else does has not done what was asked
-            return error.code if isinstance(error.code, int) else FAILURE
+            write("", sys.stdout)
+            return _unless_lost(error.code if isinstance(error.code, int) else FAILURE)
         debug = debug or args.debug
         with logging_to_stderr(verbose=args.verbose):
             code = command.run(args)
-        sys.stdout.flush()  # here, where a closed pipe is still understood
+        write("", sys.stdout)  # here, where a closed pipe is still understood
     except BrokenPipeError:
         return _reader_is_gone()
     except BaseException as error:  # noqa: BLE001 (the outermost frame: nobody else would make it readable)
         if debug:
             traceback.print_exc()
         return _explain(error)
-    return code
+    return _unless_lost(code) if command.result_is_printed else code
+
+
+def _unless_lost(code: int) -> int:
+    return BAD_INPUT if not code and output_is_lost() else code
 
 
 def _explain(error: BaseException) -> int:
@@ -62,7 +68,5 @@ def _explain(error: BaseException) -> int:
 
 def _reader_is_gone() -> int:
     """`rl-training list | head -1`: leave silently, and keep python from complaining when it flushes at its end."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)
+    drop(sys.stdout)
     return BY_SIGNAL + signal.SIGPIPE

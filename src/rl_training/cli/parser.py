@@ -84,6 +84,11 @@ class Command:
     def summary(self) -> str:
         return str(self.module.__doc__ or "").partition("\n")[0]
 
+    @property
+    def result_is_printed(self) -> bool:
+        """Rather than left in files, which are good whether anybody could be told of them or not."""
+        return getattr(self.module, "RESULT_IS_PRINTED", False)
+
     def run(self, args: argparse.Namespace) -> int:
         return int(self.module.run(args))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import signal
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
@@ -11,12 +13,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, words_of
 from rl_training.experiment.files import reason
 from rl_training.experiment.lock import is_locked
 from rl_training.reports.recorded_runs import RecordedRun, find_runs, read_run
 from rl_training.reports.report_page import live_json, report_html
 from rl_training.reports.run_groups import GroupBy, RunGroup, group_runs
+
+log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"  # nobody else's browser is served
 Stamp: TypeAlias = tuple[object, ...]
@@ -78,6 +82,12 @@ class ReportServer(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         return f"http://{HOST}:{self.server_address[1]}/"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 (the base class's arguments)
+        """A reader who leaves while being answered is nobody's news; anything else is one line."""
+        error = sys.exc_info()[1]
+        if error is not None and not isinstance(error, ConnectionError):
+            log.warning("a question to the report was not answered: %s", words_of(error))
 
     def page(self) -> bytes:
         with self._lock:

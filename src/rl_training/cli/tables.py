@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from rl_training.cli.streams import write
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -16,15 +18,13 @@ PIPED_WIDTH = 160  # a file has no width; wide enough that hardly anything wraps
 
 def say(text: str = "") -> None:
     """One line (or several) on stdout, at once and exactly as given."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    write(f"{text}\n", sys.stdout)
 
 
 def say_error(message: str, *, label: str = "error") -> None:
     """A block on stderr."""
     marked = emphasis(f"{label}:", "1;31", sys.stderr) + " " if label else ""
-    sys.stderr.write(f"{marked}{message}\n")
-    sys.stderr.flush()
+    write(f"{marked}{message}\n", sys.stderr)
 
 
 def is_terminal(stream: TextIO | None = None) -> bool:
@@ -76,11 +76,3 @@ def make_console(*, margin: int = 0) -> Console:
     terminal = is_terminal()
     width = shutil.get_terminal_size().columns - margin if terminal and margin else None if terminal else PIPED_WIDTH
     return Console(force_terminal=terminal, width=width, highlight=False, markup=False, emoji=False)
-
-
-def survive_any_encoding() -> None:
-    """A terminal without UTF-8 shows question marks in place of an error."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None and (stream.encoding or "").lower().replace("-", "") != "utf8":
-            reconfigure(errors="replace")

@@ -13,7 +13,7 @@ from rl_training.envs.faults import EnvFault
 from rl_training.envs.guards import as_env_error, close_env
 from rl_training.envs.source import EnvSource
 from rl_training.envs.spaces import describe_env
-from rl_training.errors import ConfigError, UnsupportedSpace, words_of
+from rl_training.errors import ConfigError, UnsupportedSpace, shown, words_of
 from rl_training.rows import ObservationError, layout_of
 from rl_training.types import EnvSpec
 
@@ -189,7 +189,7 @@ class SyncEnvs:
 
     def _put_first(self, obs: np.ndarray, row: int, index: int, result: Any) -> None:
         if not (isinstance(result, tuple) and len(result) == 2):
-            raise self._fault(index, f"reset must return (observation, info); it returned {_shown(result)}")
+            raise self._fault(index, f"reset must return (observation, info); it returned {shown(result)}")
         self._require_spaces(index)  # before the observation is looked at: they may have changed together
         self._put(obs, row, index, result[0])
 
@@ -209,12 +209,12 @@ class SyncEnvs:
             return math.copysign(math.inf, 1 if reward > 0 else -1)
         except Exception as error:  # noqa: BLE001 (told below)
             why = f" ({words_of(error)})"
-        raise self._fault(index, f"returned a reward that is not one number: {_shown(reward)}{why}")
+        raise self._fault(index, f"returned a reward that is not one number: {shown(reward)}{why}")
 
     def _flag(self, index: int, name: str, flag: Any) -> bool:
         if isinstance(flag, bool | np.bool_):
             return bool(flag)
-        raise self._fault(index, f"returned {name} that is not a bool: {_shown(flag)}")
+        raise self._fault(index, f"returned {name} that is not a bool: {shown(flag)}")
 
     def _blame(self, index: int, error: BaseException, result: Any) -> NoReturn:
         if isinstance(error, EnvFault | KeyboardInterrupt):
@@ -223,17 +223,8 @@ class SyncEnvs:
         if trace is not None and trace.tb_next is None and isinstance(error, ValueError | TypeError) and result is not None:
             # raised by the unpacking above, not inside the environment
             wanted = "(observation, reward, terminated, truncated, info)"
-            raise self._fault(index, f"step must return {wanted}; it returned {_shown(result)}") from None
+            raise self._fault(index, f"step must return {wanted}; it returned {shown(result)}") from None
         raise self._fault(index, f"step raised {words_of(error)}") from error
 
     def _fault(self, index: int, what: str) -> EnvFault:
         return EnvFault(self._spec.env_id, self._first + index, what)
-
-
-def _shown(value: Any) -> str:
-    try:
-        text = " ".join(repr(value).split())
-    except Exception:  # noqa: BLE001 (what an environment returns may be unable to say what it is)
-        return type(value).__name__
-    size = f" of {len(value)}" if isinstance(value, tuple | list) else ""
-    return f"{type(value).__name__}{size} {text if len(text) <= 80 else text[:77] + '...'}"

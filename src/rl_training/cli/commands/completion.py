@@ -17,6 +17,7 @@ from rl_training.cli.tables import say
 from rl_training.errors import ConfigError
 
 USAGE = "rl-training completion (bash | zsh | fish)"
+RESULT_IS_PRINTED = True
 EXAMPLES = """\
   rl-training completion bash
   rl-training completion zsh > ~/.rl-training.zsh

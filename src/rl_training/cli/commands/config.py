@@ -13,6 +13,7 @@ from rl_training.cli.settings import FLAGS, add_config_arguments, add_flags, res
 from rl_training.cli.tables import say
 
 USAGE = "rl-training config (PRESET | --config PATH) [key=value ...] [options]"
+RESULT_IS_PRINTED = True
 EXAMPLES = """\
   rl-training config ppo/cartpole gamma=0.99 > my_run.yaml
   rl-training config --config my_run.yaml --full"""

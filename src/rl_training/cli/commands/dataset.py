@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rl_training.data.recorded_data import RecordedData
 
 USAGE = "rl-training dataset inspect (FILE.npz | minari:ID) [options]"
+RESULT_IS_PRINTED = True
 EXAMPLES = """\
   rl-training dataset inspect medium.npz
   rl-training dataset inspect medium.npz --env Pendulum-v1 --out medium.png

@@ -18,6 +18,7 @@ from pathlib import Path
 from rl_training.cli.parser import Parser
 from rl_training.cli.tables import emphasis, facts, heading, say, table
 
+RESULT_IS_PRINTED = True
 EXAMPLES = """\
   rl-training doctor
   rl-training doctor --output-dir /data/runs"""

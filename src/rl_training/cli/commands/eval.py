@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rl_training.runtime.policy import Policy
 
 USAGE = "rl-training eval --checkpoint PATH [options]"
+RESULT_IS_PRINTED = True
 EXAMPLES = """\
   rl-training eval --checkpoint runs/ppo__CartPole-v1__seed1__20260101-120000
   rl-training eval --checkpoint runs/RUN/checkpoints/best.safetensors --num-episodes 100

@@ -10,6 +10,7 @@ import argparse
 from rl_training.cli.parser import Parser
 from rl_training.cli.tables import heading, say, table
 
+RESULT_IS_PRINTED = True
 EXAMPLES = """\
   rl-training list
   rl-training list | grep cartpole"""

@@ -18,6 +18,7 @@ from rl_training.resources import find_packaged_asset, list_presets
 if TYPE_CHECKING:
     from rl_training.options.base import Options
 
+RESULT_IS_PRINTED = True
 EXAMPLES = """\
   rl-training show ppo
   rl-training show sac/pendulum"""
