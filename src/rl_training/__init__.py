@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rl_training._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from rl_training.api.algorithms import ARS, CQL, DDPG, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, OpenAIES
+    from rl_training.api.algorithms import ARS, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, OpenAIES
     from rl_training.experiment.config import TrainConfig
     from rl_training.runtime.callbacks import Callback
 
@@ -19,6 +19,7 @@ __getattr__, __dir__ = lazy_exports(
         "CQL": "rl_training.api.algorithms",
         "Callback": "rl_training.runtime.callbacks",
         "DDPG": "rl_training.api.algorithms",
+        "IQL": "rl_training.api.algorithms",
         "MOPO": "rl_training.api.algorithms",
         "OpenAIES": "rl_training.api.algorithms",
         "PETS": "rl_training.api.algorithms",
@@ -34,6 +35,7 @@ __all__ = [
     "ARS",
     "CQL",
     "DDPG",
+    "IQL",
     "MOPO",
     "PETS",
     "PPG",

@@ -9,7 +9,7 @@ import torch
 from replay_batches import batch_of
 from torch import distributions, nn
 
-from rl_training.algorithms import CQL, DDPG, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3
+from rl_training.algorithms import CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3
 from rl_training.models import MLPDDPGModel, MLPPPGModel, MLPSACModel, MLPTD3Model
 from rl_training.models.heads import Categorical, DiagonalGaussian, PolicyOutput
 from rl_training.planning.plan_values import PlanValues
@@ -86,6 +86,20 @@ class ActorCritic(nn.Module):
         return self.said(self.critics(obs, actions))
 
 
+class WithValues(ActorCritic):
+    """And what IQL asks for beside that."""
+
+    def __init__(self, num_critics=2, said=lambda q: q):
+        super().__init__(num_critics, said)
+        self.value_net = nn.ModuleDict({"trunk": nn.Linear(OBS, 8), "spare": nn.Linear(4, 4), "head": nn.Linear(8, 1)})
+
+    def log_prob(self, obs, actions):
+        return -(actions - self.actor(obs)).square().sum(-1)
+
+    def values(self, obs):
+        return self.value_net["head"](self.value_net["trunk"](obs).tanh())  # a column
+
+
 class Ensemble(nn.Module):
     """What PETS and MOPO ask for."""
 
@@ -114,6 +128,7 @@ LEARNERS = {
     "sac": lambda: SAC(ActorCritic(), learning_rate=1e-2),
     "rlpd": lambda: RLPD(ActorCritic(), learning_rate=1e-2),
     "cql": lambda: CQL(ActorCritic(), learning_rate=1e-2),
+    "iql": lambda: IQL(WithValues(), learning_rate=1e-2),
     "td3": lambda: TD3(ActorCritic(), learning_rate=1e-2, policy_delay=1),
     "ddpg": lambda: DDPG(ActorCritic(1), learning_rate=1e-2),
     "pets": lambda: PETS(Ensemble(), learning_rate=1e-2),
@@ -178,6 +193,7 @@ OFF_POLICY = {
     "sac": lambda model: SAC(model, learning_rate=1e-2),
     "rlpd": lambda model: RLPD(model, learning_rate=1e-2),
     "cql": lambda model: CQL(model, learning_rate=1e-2),
+    "iql": lambda model: IQL(model, learning_rate=1e-2),
     "td3": lambda model: TD3(model, learning_rate=1e-2, policy_delay=1),
     "ddpg": lambda model: DDPG(model, learning_rate=1e-2),
     "mopo": lambda model: MOPO(model, Ensemble(), policy_learning_rate=1e-2, model_learning_rate=1e-2),
@@ -186,7 +202,7 @@ OFF_POLICY = {
 
 def parameters_after_an_update(make, num_critics, said):
     torch.manual_seed(0)
-    model = ActorCritic(num_critics, said)
+    model = WithValues(num_critics, said)
     batch = batch_of(ROWS, OBS, ACTIONS)
     make(model).update(batch)
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])

@@ -11,7 +11,7 @@ import torch
 from small_runs import small_config, train
 from toy_envs import Bandit, Corridor
 
-from rl_training.algorithms import ars, cql, deterministic, mopo, openai_es, sac
+from rl_training.algorithms import ars, cql, deterministic, iql, mopo, openai_es, sac
 from rl_training.experiment.registry import algorithm_names
 from rl_training.planning import particles
 from rl_training.runtime import loops
@@ -31,6 +31,7 @@ BUDGETS = {  # steps, and what the small configurations lack for this task
     "ddpg": (1_000, {"learning_rate": 3e-3, "batch_size": 64, "buffer_capacity": 1_000}),
     "rlpd": (500, {"learning_rate": 3e-3, "batch_size": 32, "dataset_size": 300, "alpha": 0.02}),
     "cql": (1_500, {"learning_rate": 3e-3, "batch_size": 64, "dataset_size": 500, "alpha": 0.02, "cql_alpha": 0.1}),
+    "iql": (1_500, {"learning_rate": 3e-3, "batch_size": 64, "dataset_size": 500, "inverse_temperature": 30.0}),
     "mopo": (1_500, {"policy_learning_rate": 3e-3, "dataset_size": 500, "alpha": 0.02, "rollout_horizon": 1}),
     "pets": (120, {"planning_horizon": 2}),
     "ars": (8_000, {"observation_filter": False, "survival_bonus": 0.0, "episode_cap": None, "step_size": 0.05}),
@@ -44,8 +45,9 @@ CORRIDOR_BUDGETS = {
     "ddpg": (2_500, {**ONLINE, "exploration_noise": 0.3}),
     "rlpd": (1_000, {**ONLINE, "learning_starts": 100, "dataset_size": 1_500, "alpha": 0.005}),
     "cql": (1_500, {**WALKER, "dataset_size": 2_000, "alpha": 0.005, "cql_alpha": 0.01}),
+    "iql": (1_500, {**WALKER, "dataset_size": 2_000, "expectile": 0.9, "inverse_temperature": 30.0}),
 }
-BOOTSTRAPPING = ("sac", "td3")  # the others have these lines from them
+BOOTSTRAPPING = ("sac", "td3", "iql")  # the others have these lines from them
 
 
 def one_question():
@@ -107,17 +109,28 @@ def ashamed(function, self, *args, **kwargs):
     return batch | {"rewards": -batch["rewards"]}
 
 
+def turned(function, *, advantages, **others):
+    """The worse an action, the more it is imitated."""
+    return function(advantages=-advantages, **others)
+
+
 MUTATIONS = {  # what breaks, where it stands, how it is broken, and who must notice
     "advantage flipped": (loops, "generalized_advantages", flipped, ("ppo", "ppg")),
     "ranks shuffled": (openai_es, "centered_ranks", shuffled, ("openai_es",)),
     "planned return flipped": (particles.ParticleReturns, "__call__", flipped, ("pets",)),
     "imagined rewards flipped": (mopo.MOPO, "imagine", ashamed, ("mopo",)),
+    "advantages of recorded actions flipped": (iql.advantage_weighted_loss, "definition", turned, ("iql",)),
     "actor's gradient flipped": (deterministic.deterministic_actor_loss, "vjp", uphill, ("td3", "ddpg")),
     "both gradients of the actor flipped": (sac.soft_actor_loss, "vjp", uphill, ("sac", "rlpd", "cql")),
 }
 MUTATIONS_IN_CORRIDOR = {
-    "target network frozen": [(sac, "polyak_update"), (cql, "polyak_update"), (deterministic, "polyak_update"), left_alone],
-    "bootstrap mask wrong": [(sac.SAC, "targets"), (deterministic.DeterministicActorAlgorithm, "targets"), with_wrong_mask],
+    "target network frozen": [*((module, "polyak_update") for module in (sac, cql, deterministic, iql)), left_alone],
+    "bootstrap mask wrong": [
+        (sac.SAC, "targets"),
+        (deterministic.DeterministicActorAlgorithm, "targets"),
+        (iql.IQL, "update_critics"),
+        with_wrong_mask,
+    ],
 }
 
 

@@ -65,6 +65,16 @@ OPTIONS = {
         "num_cql_samples": (6, "num_cql_samples"),
         "backup_entropy": (True, "backup_entropy"),
     },
+    "iql": {
+        "learning_rate": (0.01, "value_optimizer.learning_rate"),
+        "actor_learning_rate": (0.02, "actor_optimizer.learning_rate"),
+        "gamma": (0.9, "gamma"),
+        "tau": (0.02, "tau"),
+        "expectile": (0.8, "expectile"),
+        "inverse_temperature": (2.0, "inverse_temperature"),
+        "max_advantage_weight": (20.0, "max_advantage_weight"),
+        "hidden_sizes": ((5, 7), lambda learner: learner.model.actor.net.sizes[1:-1]),
+    },
     "mopo": {name: (value, where if callable(where) else f"sac.{where}") for name, (value, where) in NETWORKS_OF_SAC.items()}
     | {
         "hidden_sizes": ((5, 7), lambda learner: learner.sac.model.actor.layout.sizes[1:-1]),

@@ -4,6 +4,7 @@ from rl_training.algorithms.ars import ARS, ARSAlgorithm, ars_loss
 from rl_training.algorithms.base import Algorithm, OnPolicyAlgorithm
 from rl_training.algorithms.cql import CQL, CQLAlgorithm, cql_loss
 from rl_training.algorithms.ddpg import DDPG, DDPGAlgorithm, ddpg_loss
+from rl_training.algorithms.iql import IQL, IQLAlgorithm, iql_loss
 from rl_training.algorithms.mopo import MOPO, MOPOAlgorithm, mopo_loss, mopo_model_loss
 from rl_training.algorithms.openai_es import OpenAIES, OpenAIESAlgorithm, openai_es_loss
 from rl_training.algorithms.pets import PETS, PETSAlgorithm, pets_loss
@@ -17,6 +18,7 @@ __all__ = [
     "ARS",
     "CQL",
     "DDPG",
+    "IQL",
     "MOPO",
     "PETS",
     "PPG",
@@ -28,6 +30,7 @@ __all__ = [
     "Algorithm",
     "CQLAlgorithm",
     "DDPGAlgorithm",
+    "IQLAlgorithm",
     "MOPOAlgorithm",
     "OnPolicyAlgorithm",
     "OpenAIES",
@@ -41,6 +44,7 @@ __all__ = [
     "ars_loss",
     "cql_loss",
     "ddpg_loss",
+    "iql_loss",
     "mopo_loss",
     "mopo_model_loss",
     "openai_es_loss",

@@ -31,6 +31,10 @@ class CQL(ManagedAlgorithm, algo="cql"):
     """Conservative Q-learning from a fixed dataset, for continuous actions."""
 
 
+class IQL(ManagedAlgorithm, algo="iql"):
+    """Implicit Q-learning from recorded data and online after it, for continuous actions."""
+
+
 class MOPO(ManagedAlgorithm, algo="mopo"):
     """Model-based offline policy optimisation, for continuous actions."""
 

@@ -4,6 +4,7 @@ from rl_training.models.flat_mlp import FlatMLP
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.mlp_ars import MLPARSModel
 from rl_training.models.mlp_ddpg import MLPDDPGModel
+from rl_training.models.mlp_iql import MLPIQLModel
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
 from rl_training.models.mlp_ppg import MLPPPGModel
 from rl_training.models.mlp_sac import MLPSACModel
@@ -14,6 +15,7 @@ __all__ = [
     "MLPARSModel",
     "MLPActorCritic",
     "MLPDDPGModel",
+    "MLPIQLModel",
     "MLPMOPOEnsembleModel",
     "MLPPPGModel",
     "MLPSACModel",

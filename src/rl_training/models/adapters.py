@@ -7,6 +7,7 @@ the form that the losses take: a number for each row, critics before rows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -46,6 +47,16 @@ def q_values_of(model: Any) -> Any:
 def samples_of(model: Any) -> Any:
     """obs to actions and their log-probabilities (rows,), differentiable in the actor's parameters."""
     return asked(model, "sample_actions", model.actor, _sample_by_rows)
+
+
+def log_probs_of(model: Any) -> Any:
+    """(obs, actions) to log-probabilities (rows,), differentiable in the actor's parameters."""
+    return asked(model, "log_prob", model.actor, partial(_numbers_by_rows, name="log_prob"))
+
+
+def state_values_of(model: Any) -> Any:
+    """obs to values (rows,), differentiable in the value function's parameters."""
+    return asked(model, "values", model.value_net, partial(_numbers_by_rows, name="values"))
 
 
 def actions_of(model: Any) -> Any:
@@ -134,6 +145,10 @@ def _critics_by_rows(given: Any, obs: Tensor, _: Tensor) -> Tensor:
     rows = len(obs)
     alone = isinstance(given, Tensor) and given.shape in {(rows,), (rows, 1)}
     return torch.stack([column_of(values, rows, name="q_values") for values in ([given] if alone else given)])
+
+
+def _numbers_by_rows(given: Tensor, obs: Tensor, *_: Tensor, name: str) -> Tensor:
+    return column_of(given, len(obs), name=name)
 
 
 def _sample_by_rows(given: Any, obs: Tensor) -> Sample:

@@ -30,8 +30,10 @@ NAMES: dict[str, tuple[str, ...]] = {
     "env": ("env_id",),
     "entropy_coef": ("ent_coef", "alpha"),
     "gradient_steps": ("gradient_updates_per_step",),
+    "iql_tau": ("expectile",),
     "initial_temperature": ("initial_alpha",),
     "lr": ("learning_rate",),
+    "max_weight": ("max_advantage_weight",),
     "n_action_samples": ("num_cql_samples",),
     "n_critics": ("num_critics",),
     "n_delta": ("num_directions",),
@@ -59,6 +61,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "total_steps": ("total_timesteps",),
     "train_freq": ("train_frequency",),
     "utd_ratio": ("gradient_updates_per_step",),
+    "weight_temp": ("inverse_temperature",),
 }
 
 # what is an option there and none here
@@ -106,7 +109,6 @@ ALGORITHMS: dict[str, str] = {
     "dreamer": "with a learnt model there are pets and mopo",
     "dreamerv3": "with a learnt model there are pets and mopo",
     "impala": "ppo with more num_envs, or openai_es on a cluster",
-    "iql": "from recorded data there are cql, mopo and rlpd",
     "mbpo": "with a learnt model there are pets and mopo",
     "qrdqn": "for discrete actions: ppo, ppg, ars, openai_es",
     "rainbow": "for discrete actions: ppo, ppg, ars, openai_es",
