@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rl_training._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from rl_training.api.algorithms import ARS, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, OpenAIES
+    from rl_training.api.algorithms import ARS, BC, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, OpenAIES
     from rl_training.experiment.config import TrainConfig
     from rl_training.runtime.callbacks import Callback
 
@@ -16,6 +16,7 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "ARS": "rl_training.api.algorithms",
+        "BC": "rl_training.api.algorithms",
         "CQL": "rl_training.api.algorithms",
         "Callback": "rl_training.runtime.callbacks",
         "DDPG": "rl_training.api.algorithms",
@@ -33,6 +34,7 @@ __getattr__, __dir__ = lazy_exports(
 )
 __all__ = [
     "ARS",
+    "BC",
     "CQL",
     "DDPG",
     "IQL",

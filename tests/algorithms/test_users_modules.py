@@ -9,7 +9,7 @@ import torch
 from replay_batches import batch_of
 from torch import distributions, nn
 
-from rl_training.algorithms import CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3
+from rl_training.algorithms import BC, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3
 from rl_training.models import MLPDDPGModel, MLPPPGModel, MLPSACModel, MLPTD3Model
 from rl_training.models.heads import Categorical, DiagonalGaussian, PolicyOutput
 from rl_training.planning.plan_values import PlanValues
@@ -86,6 +86,17 @@ class ActorCritic(nn.Module):
         return self.said(self.critics(obs, actions))
 
 
+class Imitator(nn.Module):
+    """What BC asks for."""
+
+    def __init__(self):
+        super().__init__()
+        self.trunk, self.spare, self.head = nn.Linear(OBS, 8), nn.Linear(4, 4), nn.Linear(8, ACTIONS)
+
+    def forward(self, obs):
+        return self.head(self.trunk(obs).tanh()).tanh()
+
+
 class WithValues(ActorCritic):
     """And what IQL asks for beside that."""
 
@@ -128,6 +139,7 @@ LEARNERS = {
     "sac": lambda: SAC(ActorCritic(), learning_rate=1e-2),
     "rlpd": lambda: RLPD(ActorCritic(), learning_rate=1e-2),
     "cql": lambda: CQL(ActorCritic(), learning_rate=1e-2),
+    "bc": lambda: BC(Imitator(), learning_rate=1e-2),
     "iql": lambda: IQL(WithValues(), learning_rate=1e-2),
     "td3": lambda: TD3(ActorCritic(), learning_rate=1e-2, policy_delay=1),
     "ddpg": lambda: DDPG(ActorCritic(1), learning_rate=1e-2),

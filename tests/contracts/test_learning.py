@@ -6,12 +6,16 @@ A learning test is worth what it catches, so each comes with mutations, one mist
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from small_runs import small_config, train
 from toy_envs import Bandit, Corridor
 
 from rl_training.algorithms import ars, cql, deterministic, iql, mopo, openai_es, sac
+from rl_training.data import packed_rows
+from rl_training.data.dataset_files import write_npz
+from rl_training.data.recorded_data import RecordedData
 from rl_training.experiment.registry import algorithm_names
 from rl_training.planning import particles
 from rl_training.runtime import loops
@@ -31,6 +35,7 @@ BUDGETS = {  # steps, and what the small configurations lack for this task
     "ddpg": (1_000, {"learning_rate": 3e-3, "batch_size": 64, "buffer_capacity": 1_000}),
     "rlpd": (500, {"learning_rate": 3e-3, "batch_size": 32, "dataset_size": 300, "alpha": 0.02}),
     "cql": (1_500, {"learning_rate": 3e-3, "batch_size": 64, "dataset_size": 500, "alpha": 0.02, "cql_alpha": 0.1}),
+    "bc": (500, {"learning_rate": 3e-3, "batch_size": 64, "dataset_kind": "npz", "dataset_size": None}),
     "iql": (1_500, {"learning_rate": 3e-3, "batch_size": 64, "dataset_size": 500, "inverse_temperature": 30.0}),
     "mopo": (1_500, {"policy_learning_rate": 3e-3, "dataset_size": 500, "alpha": 0.02, "rollout_horizon": 1}),
     "pets": (120, {"planning_horizon": 2}),
@@ -54,8 +59,18 @@ def one_question():
     return Bandit(continuous=True, best=BEST)
 
 
+def demonstrations(folder):
+    """The bandit's best action with noise, which cloning begins with where the others have random behaviour."""
+    rows, rng = 300, np.random.default_rng(0)
+    columns = {"obs": np.ones((rows, 1)), "next_obs": np.ones((rows, 1)), "rewards": np.zeros(rows)}
+    columns |= {"actions": BEST + rng.normal(0.0, 0.1, (rows, 1)), "terminations": np.ones(rows, bool)}
+    return str(write_npz(folder / "demonstrations.npz", RecordedData.from_arrays(columns, "demonstrations")))
+
+
 def score(name, folder, budget, env):
     steps, options = budget
+    if options.get("dataset_kind") == "npz":
+        options = options | {"dataset_path": demonstrations(folder)}
     config = small_config(name, folder, total_timesteps=steps, eval_episodes=0, env_kwargs={}, algo_kwargs=options)
     config = config.replace(env_id="Toy", log_interval=10**6, num_envs=1)
     result = train(config, env=env)
@@ -109,6 +124,12 @@ def ashamed(function, self, *args, **kwargs):
     return batch | {"rewards": -batch["rewards"]}
 
 
+def opposite(function, *args):
+    """Rows whose actions have the wrong sign."""
+    batch = function(*args)
+    return batch | {"actions": -batch["actions"]}
+
+
 def turned(function, *, advantages, **others):
     """The worse an action, the more it is imitated."""
     return function(advantages=-advantages, **others)
@@ -119,6 +140,7 @@ MUTATIONS = {  # what breaks, where it stands, how it is broken, and who must no
     "ranks shuffled": (openai_es, "centered_ranks", shuffled, ("openai_es",)),
     "planned return flipped": (particles.ParticleReturns, "__call__", flipped, ("pets",)),
     "imagined rewards flipped": (mopo.MOPO, "imagine", ashamed, ("mopo",)),
+    "actions flipped": (packed_rows.PackedRows, "columns", opposite, ("bc",)),
     "advantages of recorded actions flipped": (iql.advantage_weighted_loss, "definition", turned, ("iql",)),
     "actor's gradient flipped": (deterministic.deterministic_actor_loss, "vjp", uphill, ("td3", "ddpg")),
     "both gradients of the actor flipped": (sac.soft_actor_loss, "vjp", uphill, ("sac", "rlpd", "cql")),

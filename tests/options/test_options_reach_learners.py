@@ -53,6 +53,10 @@ OPTIONS = {
         "behavior_clone_coef": (0.6, "behavior_clone_coef"),
         "value_clone_coef": (0.7, "value_clone_coef"),
     },
+    "bc": {
+        "learning_rate": (0.01, "optimizer.learning_rate"),
+        "hidden_sizes": ((5, 7), lambda learner: learner.model.actor.layout.sizes[1:-1]),
+    },
     "sac": NETWORKS_OF_SAC | RATES_OF_SAC,
     "rlpd": NETWORKS_OF_SAC
     | RATES_OF_SAC

@@ -2,6 +2,7 @@
 
 from rl_training.algorithms.ars import ARS, ARSAlgorithm, ars_loss
 from rl_training.algorithms.base import Algorithm, OnPolicyAlgorithm
+from rl_training.algorithms.bc import BC, BCAlgorithm, bc_loss
 from rl_training.algorithms.cql import CQL, CQLAlgorithm, cql_loss
 from rl_training.algorithms.ddpg import DDPG, DDPGAlgorithm, ddpg_loss
 from rl_training.algorithms.iql import IQL, IQLAlgorithm, iql_loss
@@ -16,6 +17,7 @@ from rl_training.algorithms.td3 import TD3, TD3Algorithm, td3_loss
 
 __all__ = [
     "ARS",
+    "BC",
     "CQL",
     "DDPG",
     "IQL",
@@ -28,6 +30,7 @@ __all__ = [
     "TD3",
     "ARSAlgorithm",
     "Algorithm",
+    "BCAlgorithm",
     "CQLAlgorithm",
     "DDPGAlgorithm",
     "IQLAlgorithm",
@@ -42,6 +45,7 @@ __all__ = [
     "SACAlgorithm",
     "TD3Algorithm",
     "ars_loss",
+    "bc_loss",
     "cql_loss",
     "ddpg_loss",
     "iql_loss",

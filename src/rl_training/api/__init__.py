@@ -1,9 +1,10 @@
 """The managed classes: learn, evaluate, predict, save, load."""
 
-from rl_training.api.algorithms import ARS, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, OpenAIES
+from rl_training.api.algorithms import ARS, BC, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, OpenAIES
 
 __all__ = [
     "ARS",
+    "BC",
     "CQL",
     "DDPG",
     "IQL",

@@ -27,6 +27,10 @@ class DDPG(ManagedAlgorithm, algo="ddpg"):
     """Deep deterministic policy gradient, for continuous actions."""
 
 
+class BC(ManagedAlgorithm, algo="bc"):
+    """Behaviour cloning of recorded data, for discrete and continuous actions."""
+
+
 class CQL(ManagedAlgorithm, algo="cql"):
     """Conservative Q-learning from a fixed dataset, for continuous actions."""
 

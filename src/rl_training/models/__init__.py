@@ -3,6 +3,7 @@
 from rl_training.models.flat_mlp import FlatMLP
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.mlp_ars import MLPARSModel
+from rl_training.models.mlp_bc import MLPBCModel
 from rl_training.models.mlp_ddpg import MLPDDPGModel
 from rl_training.models.mlp_iql import MLPIQLModel
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
@@ -14,6 +15,7 @@ __all__ = [
     "FlatMLP",
     "MLPARSModel",
     "MLPActorCritic",
+    "MLPBCModel",
     "MLPDDPGModel",
     "MLPIQLModel",
     "MLPMOPOEnsembleModel",

@@ -66,6 +66,13 @@ def actions_of(model: Any) -> Any:
     return ByAutograd(model.actor, "__call__", list(model.actor.parameters()), _as_it_is)
 
 
+def outputs_of(model: Any) -> Any:
+    """obs to whatever a network says of them, differentiable in all its parameters."""
+    if _has_pullback(getattr(model, "outputs", None), model):
+        return model.outputs
+    return ByAutograd(model, "__call__", list(model.parameters()), _as_it_is)
+
+
 def evaluations_of(policy: Any) -> Any:
     """(obs, actions) to a `PolicyOutput`, differentiable in all parameters."""
     return asked(policy, "evaluate_actions", policy, _evaluation_by_rows)

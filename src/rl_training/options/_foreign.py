@@ -104,7 +104,6 @@ KEYWORDS: dict[str, dict[str, str]] = {
 # algorithms of other libraries: those here that do the nearest thing
 ALGORITHMS: dict[str, str] = {
     "a2c": "ppo and ppg are its successors",
-    "bc": "from recorded data there are cql, mopo and rlpd",
     "dqn": "for discrete actions: ppo, ppg, ars, openai_es",
     "dreamer": "with a learnt model there are pets and mopo",
     "dreamerv3": "with a learnt model there are pets and mopo",
