@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rl_training._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from rl_training.api.algorithms import ARS, BC, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, OpenAIES
+    from rl_training.api.algorithms import ARS, BC, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, OpenAIES, ReBRAC
     from rl_training.experiment.config import TrainConfig
     from rl_training.runtime.callbacks import Callback
 
@@ -27,6 +27,7 @@ __getattr__, __dir__ = lazy_exports(
         "PPG": "rl_training.api.algorithms",
         "PPO": "rl_training.api.algorithms",
         "RLPD": "rl_training.api.algorithms",
+        "ReBRAC": "rl_training.api.algorithms",
         "SAC": "rl_training.api.algorithms",
         "TD3": "rl_training.api.algorithms",
         "TrainConfig": "rl_training.experiment.config",
@@ -47,6 +48,7 @@ __all__ = [
     "TD3",
     "Callback",
     "OpenAIES",
+    "ReBRAC",
     "TrainConfig",
     "__version__",
 ]

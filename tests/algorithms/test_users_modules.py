@@ -9,7 +9,7 @@ import torch
 from replay_batches import batch_of
 from torch import distributions, nn
 
-from rl_training.algorithms import BC, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3
+from rl_training.algorithms import BC, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, ReBRAC
 from rl_training.models import MLPDDPGModel, MLPPPGModel, MLPSACModel, MLPTD3Model
 from rl_training.models.heads import Categorical, DiagonalGaussian, PolicyOutput
 from rl_training.planning.plan_values import PlanValues
@@ -142,6 +142,7 @@ LEARNERS = {
     "bc": lambda: BC(Imitator(), learning_rate=1e-2),
     "iql": lambda: IQL(WithValues(), learning_rate=1e-2),
     "td3": lambda: TD3(ActorCritic(), learning_rate=1e-2, policy_delay=1),
+    "rebrac": lambda: ReBRAC(ActorCritic(), learning_rate=1e-2, policy_delay=1, critic_penalty_coef=0.0),
     "ddpg": lambda: DDPG(ActorCritic(1), learning_rate=1e-2),
     "pets": lambda: PETS(Ensemble(), learning_rate=1e-2),
     "mopo": lambda: MOPO(ActorCritic(), Ensemble(), policy_learning_rate=1e-2, model_learning_rate=1e-2),
@@ -207,6 +208,7 @@ OFF_POLICY = {
     "cql": lambda model: CQL(model, learning_rate=1e-2),
     "iql": lambda model: IQL(model, learning_rate=1e-2),
     "td3": lambda model: TD3(model, learning_rate=1e-2, policy_delay=1),
+    "rebrac": lambda model: ReBRAC(model, learning_rate=1e-2, policy_delay=1, critic_penalty_coef=0.0),
     "ddpg": lambda model: DDPG(model, learning_rate=1e-2),
     "mopo": lambda model: MOPO(model, Ensemble(), policy_learning_rate=1e-2, model_learning_rate=1e-2),
 }
@@ -251,7 +253,8 @@ class Doubled(nn.Module):
         return 2 * self.critics.q_values(obs, actions)
 
 
-OURS_WITHIN = {"sac": MLPSACModel, "rlpd": MLPSACModel, "cql": MLPSACModel, "td3": MLPTD3Model, "ddpg": MLPDDPGModel}
+OURS_WITHIN = {"sac": MLPSACModel, "rlpd": MLPSACModel, "cql": MLPSACModel}
+OURS_WITHIN |= {"td3": MLPTD3Model, "rebrac": MLPTD3Model, "ddpg": MLPDDPGModel}
 
 
 @pytest.mark.parametrize("name", OURS_WITHIN)

@@ -12,8 +12,7 @@ import torch
 from small_runs import small_config, train
 from toy_envs import Bandit, Corridor
 
-from rl_training.algorithms import ars, cql, deterministic, iql, mopo, openai_es, sac
-from rl_training.data import packed_rows
+from rl_training.algorithms import ars, bc, cql, deterministic, iql, mopo, openai_es, rebrac, sac
 from rl_training.data.dataset_files import write_npz
 from rl_training.data.recorded_data import RecordedData
 from rl_training.experiment.registry import algorithm_names
@@ -37,6 +36,7 @@ BUDGETS = {  # steps, and what the small configurations lack for this task
     "cql": (1_500, {"learning_rate": 3e-3, "batch_size": 64, "dataset_size": 500, "alpha": 0.02, "cql_alpha": 0.1}),
     "bc": (500, {"learning_rate": 3e-3, "batch_size": 64, "dataset_kind": "npz", "dataset_size": None}),
     "iql": (1_500, {"learning_rate": 3e-3, "batch_size": 64, "dataset_size": 500, "inverse_temperature": 30.0}),
+    "rebrac": (1_500, {"learning_rate": 3e-3, "batch_size": 64, "dataset_size": 500}),
     "mopo": (1_500, {"policy_learning_rate": 3e-3, "dataset_size": 500, "alpha": 0.02, "rollout_horizon": 1}),
     "pets": (120, {"planning_horizon": 2}),
     "ars": (8_000, {"observation_filter": False, "survival_bonus": 0.0, "episode_cap": None, "step_size": 0.05}),
@@ -50,9 +50,10 @@ CORRIDOR_BUDGETS = {
     "ddpg": (2_500, {**ONLINE, "exploration_noise": 0.3}),
     "rlpd": (1_000, {**ONLINE, "learning_starts": 100, "dataset_size": 1_500, "alpha": 0.005}),
     "cql": (1_500, {**WALKER, "dataset_size": 2_000, "alpha": 0.005, "cql_alpha": 0.01}),
+    "rebrac": (1_500, {**WALKER, "dataset_size": 2_000, "actor_penalty_coef": 0.01, "critic_penalty_coef": 0.001}),
     "iql": (1_500, {**WALKER, "dataset_size": 2_000, "expectile": 0.9, "inverse_temperature": 30.0}),
 }
-BOOTSTRAPPING = ("sac", "td3", "iql")  # the others have these lines from them
+BOOTSTRAPPING = ("sac", "td3", "iql", "rebrac")  # the others have these lines from them
 
 
 def one_question():
@@ -124,10 +125,14 @@ def ashamed(function, self, *args, **kwargs):
     return batch | {"rewards": -batch["rewards"]}
 
 
-def opposite(function, *args):
-    """Rows whose actions have the wrong sign."""
-    batch = function(*args)
-    return batch | {"actions": -batch["actions"]}
+def opposite(function, self, batch, **others):
+    """Learns from rows whose actions have the wrong sign."""
+    return function(self, batch | {"actions": -batch["actions"]}, **others)
+
+
+def undervalued(function, *, q_values, **others):
+    """The better an action, the worse it looks."""
+    return function(q_values=-q_values, **others)
 
 
 def turned(function, *, advantages, **others):
@@ -140,8 +145,9 @@ MUTATIONS = {  # what breaks, where it stands, how it is broken, and who must no
     "ranks shuffled": (openai_es, "centered_ranks", shuffled, ("openai_es",)),
     "planned return flipped": (particles.ParticleReturns, "__call__", flipped, ("pets",)),
     "imagined rewards flipped": (mopo.MOPO, "imagine", ashamed, ("mopo",)),
-    "actions flipped": (packed_rows.PackedRows, "columns", opposite, ("bc",)),
+    "actions flipped": (bc.BC, "update", opposite, ("bc",)),
     "advantages of recorded actions flipped": (iql.advantage_weighted_loss, "definition", turned, ("iql",)),
+    "values of the actor's actions flipped": (rebrac.cloning_actor_loss, "definition", undervalued, ("rebrac",)),
     "actor's gradient flipped": (deterministic.deterministic_actor_loss, "vjp", uphill, ("td3", "ddpg")),
     "both gradients of the actor flipped": (sac.soft_actor_loss, "vjp", uphill, ("sac", "rlpd", "cql")),
 }
@@ -150,6 +156,7 @@ MUTATIONS_IN_CORRIDOR = {
     "bootstrap mask wrong": [
         (sac.SAC, "targets"),
         (deterministic.DeterministicActorAlgorithm, "targets"),
+        (rebrac.ReBRAC, "targets"),
         (iql.IQL, "update_critics"),
         with_wrong_mask,
     ],

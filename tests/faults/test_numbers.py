@@ -20,7 +20,7 @@ from rl_training.runtime.numerics import NumericsGuard, not_finite
 from rl_training.runtime.workflows import resume_training
 from rl_training.types import UpdateResult
 
-OFFLINE = ("bc", "cql", "iql", "mopo")
+OFFLINE = ("bc", "cql", "iql", "mopo", "rebrac")
 EVOLUTION = ("ars", "openai_es")
 ACTING = [name for name in ALGORITHMS if name not in OFFLINE]
 

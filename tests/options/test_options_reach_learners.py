@@ -90,6 +90,14 @@ OPTIONS = {
     },
     "td3": DETERMINISTIC
     | {"policy_noise": (0.4, "policy_noise"), "noise_clip": (0.6, "noise_clip"), "policy_delay": (3, "policy_delay")},
+    "rebrac": DETERMINISTIC
+    | {"policy_noise": (0.4, "policy_noise"), "noise_clip": (0.6, "noise_clip"), "policy_delay": (3, "policy_delay")}
+    | {
+        "actor_penalty_coef": (0.5, "actor_penalty_coef"),
+        "critic_penalty_coef": (0.6, "critic_penalty_coef"),
+        "layer_norm": (False, "model.critics.layout.layer_norm"),
+        "hidden_sizes": ((5, 7), lambda learner: learner.model.actor.layout.sizes[1:-1]),
+    },
     "ddpg": DETERMINISTIC,
     "ars": SEARCH | {"num_top_directions": (2, "num_top_directions")},
     "openai_es": SEARCH

@@ -11,6 +11,7 @@ from rl_training.algorithms.openai_es import OpenAIES, OpenAIESAlgorithm, openai
 from rl_training.algorithms.pets import PETS, PETSAlgorithm, pets_loss
 from rl_training.algorithms.ppg import PPG, PPGAlgorithm, ppg_auxiliary_loss, ppg_loss
 from rl_training.algorithms.ppo import PPO, PPOAlgorithm, ppo_loss
+from rl_training.algorithms.rebrac import ReBRAC, ReBRACAlgorithm, rebrac_loss
 from rl_training.algorithms.rlpd import RLPD, RLPDAlgorithm, rlpd_loss
 from rl_training.algorithms.sac import SAC, SACAlgorithm, sac_loss
 from rl_training.algorithms.td3 import TD3, TD3Algorithm, td3_loss
@@ -42,6 +43,8 @@ __all__ = [
     "PPGAlgorithm",
     "PPOAlgorithm",
     "RLPDAlgorithm",
+    "ReBRAC",
+    "ReBRACAlgorithm",
     "SACAlgorithm",
     "TD3Algorithm",
     "ars_loss",
@@ -56,6 +59,7 @@ __all__ = [
     "ppg_auxiliary_loss",
     "ppg_loss",
     "ppo_loss",
+    "rebrac_loss",
     "rlpd_loss",
     "sac_loss",
     "td3_loss",

@@ -1,6 +1,6 @@
 """The managed classes: learn, evaluate, predict, save, load."""
 
-from rl_training.api.algorithms import ARS, BC, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, OpenAIES
+from rl_training.api.algorithms import ARS, BC, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, OpenAIES, ReBRAC
 
 __all__ = [
     "ARS",
@@ -16,4 +16,5 @@ __all__ = [
     "SAC",
     "TD3",
     "OpenAIES",
+    "ReBRAC",
 ]

@@ -39,6 +39,10 @@ class IQL(ManagedAlgorithm, algo="iql"):
     """Implicit Q-learning from recorded data and online after it, for continuous actions."""
 
 
+class ReBRAC(ManagedAlgorithm, algo="rebrac"):
+    """TD3 kept near recorded data, offline and on online, for continuous actions."""
+
+
 class MOPO(ManagedAlgorithm, algo="mopo"):
     """Model-based offline policy optimisation, for continuous actions."""
 

@@ -112,7 +112,7 @@ ALGORITHMS: dict[str, str] = {
     "qrdqn": "for discrete actions: ppo, ppg, ars, openai_es",
     "rainbow": "for discrete actions: ppo, ppg, ars, openai_es",
     "redq": "rlpd has num_critics and critic_subset_size; sac is without",
-    "td3_bc": "from recorded data there are cql, mopo and rlpd",
+    "td3_bc": "rebrac with the preset rebrac/td3_bc is it",
     "tqc": "sac and td3 are the nearest",
     "trpo": "ppo and ppg are its successors",
 }

@@ -81,9 +81,10 @@ class Session:
         return Collector(self.pool, self.spec, algorithm, seed=self.config.seed, device=self.device)
 
     def replay_buffer(self, capacity: int) -> ReplayBuffer:
-        """An empty one for this run's transitions, drawn from a stream of its own."""
-        spec, seed = self.spec, (self.config.seed, Stream.REPLAY)
-        return ReplayBuffer(capacity, obs_dim=spec.obs_dim, action_dim=spec.action_dim, seed=seed, in_bytes=spec.in_bytes)
+        """An empty one for this run's transitions, with the columns of prior data, drawn from a stream of its own."""
+        spec, more = self.spec, None if self.dataset is None else self.dataset.more
+        widths = {"obs_dim": spec.obs_dim, "action_dim": spec.action_dim}
+        return ReplayBuffer(capacity, **widths, seed=(self.config.seed, Stream.REPLAY), in_bytes=spec.in_bytes, more=more)
 
     def prior_data(self) -> OfflineDataset:
         """What the configuration's dataset options name."""
