@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rl_training._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from rl_training.api.algorithms import ARS, BC, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, OpenAIES, ReBRAC
+    from rl_training.api.algorithms import ARS, BC, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, TQC, OpenAIES, ReBRAC
     from rl_training.experiment.config import TrainConfig
     from rl_training.runtime.callbacks import Callback
 
@@ -30,6 +30,7 @@ __getattr__, __dir__ = lazy_exports(
         "ReBRAC": "rl_training.api.algorithms",
         "SAC": "rl_training.api.algorithms",
         "TD3": "rl_training.api.algorithms",
+        "TQC": "rl_training.api.algorithms",
         "TrainConfig": "rl_training.experiment.config",
     },
 )
@@ -46,6 +47,7 @@ __all__ = [
     "RLPD",
     "SAC",
     "TD3",
+    "TQC",
     "Callback",
     "OpenAIES",
     "ReBRAC",

@@ -9,7 +9,7 @@ import torch
 from replay_batches import batch_of
 from torch import distributions, nn
 
-from rl_training.algorithms import BC, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, ReBRAC
+from rl_training.algorithms import BC, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, TQC, ReBRAC
 from rl_training.models import MLPDDPGModel, MLPPPGModel, MLPSACModel, MLPTD3Model
 from rl_training.models.heads import Categorical, DiagonalGaussian, PolicyOutput
 from rl_training.planning.plan_values import PlanValues
@@ -97,6 +97,13 @@ class Imitator(nn.Module):
         return self.head(self.trunk(obs).tanh()).tanh()
 
 
+class WithQuantiles(ActorCritic):
+    """What TQC asks for beside what SAC does."""
+
+    def quantiles(self, obs, actions):
+        return self.critics(obs, actions).unsqueeze(-1) + torch.tensor([-1.0, 0.0, 1.0])
+
+
 class WithValues(ActorCritic):
     """And what IQL asks for beside that."""
 
@@ -138,6 +145,7 @@ LEARNERS = {
     "ppg": lambda: PPG(Policy(), learning_rate=1e-2),
     "sac": lambda: SAC(ActorCritic(), learning_rate=1e-2),
     "rlpd": lambda: RLPD(ActorCritic(), learning_rate=1e-2),
+    "tqc": lambda: TQC(WithQuantiles(), learning_rate=1e-2, num_dropped_quantiles=1),
     "cql": lambda: CQL(ActorCritic(), learning_rate=1e-2),
     "bc": lambda: BC(Imitator(), learning_rate=1e-2),
     "iql": lambda: IQL(WithValues(), learning_rate=1e-2),

@@ -12,7 +12,7 @@ import torch
 from small_runs import small_config, train
 from toy_envs import Bandit, Corridor
 
-from rl_training.algorithms import ars, bc, cql, deterministic, iql, mopo, openai_es, rebrac, sac
+from rl_training.algorithms import ars, bc, cql, deterministic, iql, mopo, openai_es, rebrac, sac, tqc
 from rl_training.data.dataset_files import write_npz
 from rl_training.data.recorded_data import RecordedData
 from rl_training.experiment.registry import algorithm_names
@@ -30,6 +30,7 @@ BUDGETS = {  # steps, and what the small configurations lack for this task
     "ppo": (4_000, {"num_steps": 32, "minibatch_size": 32, "update_epochs": 10, "learning_rate": 3e-3}),
     "ppg": (4_000, {"num_steps": 32, "minibatch_size": 32, "update_epochs": 10, "learning_rate": 3e-3}),
     "sac": (1_500, {"learning_rate": 3e-3, "batch_size": 64, "buffer_capacity": 1_000, "alpha": 0.02}),
+    "tqc": (1_500, {"learning_rate": 3e-3, "batch_size": 64, "buffer_capacity": 1_000, "alpha": 0.02}),
     "td3": (1_000, {"learning_rate": 3e-3, "batch_size": 64, "buffer_capacity": 1_000}),
     "ddpg": (1_000, {"learning_rate": 3e-3, "batch_size": 64, "buffer_capacity": 1_000}),
     "rlpd": (500, {"learning_rate": 3e-3, "batch_size": 32, "dataset_size": 300, "alpha": 0.02}),
@@ -46,6 +47,7 @@ WALKER = {"learning_rate": 3e-3, "batch_size": 64, "gamma": 0.95, "tau": 0.05, "
 ONLINE = {**WALKER, "buffer_capacity": 3_000, "learning_starts": 1_000}
 CORRIDOR_BUDGETS = {
     "sac": (2_500, {**ONLINE, "alpha": 0.005}),
+    "tqc": (2_500, {**ONLINE, "alpha": 0.005, "num_dropped_quantiles": 0}),
     "td3": (2_500, {**ONLINE, "exploration_noise": 0.3}),
     "ddpg": (2_500, {**ONLINE, "exploration_noise": 0.3}),
     "rlpd": (1_000, {**ONLINE, "learning_starts": 100, "dataset_size": 1_500, "alpha": 0.005}),
@@ -53,7 +55,7 @@ CORRIDOR_BUDGETS = {
     "rebrac": (1_500, {**WALKER, "dataset_size": 2_000, "actor_penalty_coef": 0.01, "critic_penalty_coef": 0.001}),
     "iql": (1_500, {**WALKER, "dataset_size": 2_000, "expectile": 0.9, "inverse_temperature": 30.0}),
 }
-BOOTSTRAPPING = ("sac", "td3", "iql", "rebrac")  # the others have these lines from them
+BOOTSTRAPPING = ("sac", "tqc", "td3", "iql", "rebrac")  # the others have these lines from them
 
 
 def one_question():
@@ -152,9 +154,10 @@ MUTATIONS = {  # what breaks, where it stands, how it is broken, and who must no
     "both gradients of the actor flipped": (sac.soft_actor_loss, "vjp", uphill, ("sac", "rlpd", "cql")),
 }
 MUTATIONS_IN_CORRIDOR = {
-    "target network frozen": [*((module, "polyak_update") for module in (sac, cql, deterministic, iql)), left_alone],
+    "target network frozen": [*((module, "polyak_update") for module in (sac, cql, tqc, deterministic, iql)), left_alone],
     "bootstrap mask wrong": [
         (sac.SAC, "targets"),
+        (tqc.TQC, "targets"),
         (deterministic.DeterministicActorAlgorithm, "targets"),
         (rebrac.ReBRAC, "targets"),
         (iql.IQL, "update_critics"),

@@ -53,6 +53,13 @@ OPTIONS = {
         "behavior_clone_coef": (0.6, "behavior_clone_coef"),
         "value_clone_coef": (0.7, "value_clone_coef"),
     },
+    "tqc": {name: place for name, place in NETWORKS_OF_SAC.items() if name != "critic_subset_size"}
+    | RATES_OF_SAC
+    | {
+        "num_quantiles": (9, "model.num_quantiles"),
+        "num_dropped_quantiles": (3, "num_dropped_quantiles"),
+        "critic_hidden_sizes": ((6,), lambda learner: learner.model.critics.layout.sizes[1:-1]),
+    },
     "bc": {
         "learning_rate": (0.01, "optimizer.learning_rate"),
         "hidden_sizes": ((5, 7), lambda learner: learner.model.actor.layout.sizes[1:-1]),

@@ -15,6 +15,7 @@ from rl_training.algorithms.rebrac import ReBRAC, ReBRACAlgorithm, rebrac_loss
 from rl_training.algorithms.rlpd import RLPD, RLPDAlgorithm, rlpd_loss
 from rl_training.algorithms.sac import SAC, SACAlgorithm, sac_loss
 from rl_training.algorithms.td3 import TD3, TD3Algorithm, td3_loss
+from rl_training.algorithms.tqc import TQC, TQCAlgorithm, tqc_loss
 
 __all__ = [
     "ARS",
@@ -29,6 +30,7 @@ __all__ = [
     "RLPD",
     "SAC",
     "TD3",
+    "TQC",
     "ARSAlgorithm",
     "Algorithm",
     "BCAlgorithm",
@@ -47,6 +49,7 @@ __all__ = [
     "ReBRACAlgorithm",
     "SACAlgorithm",
     "TD3Algorithm",
+    "TQCAlgorithm",
     "ars_loss",
     "bc_loss",
     "cql_loss",
@@ -63,4 +66,5 @@ __all__ = [
     "rlpd_loss",
     "sac_loss",
     "td3_loss",
+    "tqc_loss",
 ]

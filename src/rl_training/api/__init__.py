@@ -1,6 +1,6 @@
 """The managed classes: learn, evaluate, predict, save, load."""
 
-from rl_training.api.algorithms import ARS, BC, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, OpenAIES, ReBRAC
+from rl_training.api.algorithms import ARS, BC, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, TQC, OpenAIES, ReBRAC
 
 __all__ = [
     "ARS",
@@ -15,6 +15,7 @@ __all__ = [
     "RLPD",
     "SAC",
     "TD3",
+    "TQC",
     "OpenAIES",
     "ReBRAC",
 ]

@@ -15,6 +15,10 @@ class SAC(ManagedAlgorithm, algo="sac"):
     """Soft actor-critic, for continuous actions."""
 
 
+class TQC(ManagedAlgorithm, algo="tqc"):
+    """Truncated quantile critics, for continuous actions."""
+
+
 class RLPD(ManagedAlgorithm, algo="rlpd"):
     """SAC on prior and fresh data together, for continuous actions."""
 

@@ -10,6 +10,7 @@ from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
 from rl_training.models.mlp_ppg import MLPPPGModel
 from rl_training.models.mlp_sac import MLPSACModel
 from rl_training.models.mlp_td3 import MLPTD3Model
+from rl_training.models.mlp_tqc import MLPTQCModel
 
 __all__ = [
     "FlatMLP",
@@ -22,4 +23,5 @@ __all__ = [
     "MLPPPGModel",
     "MLPSACModel",
     "MLPTD3Model",
+    "MLPTQCModel",
 ]

@@ -44,6 +44,14 @@ def q_values_of(model: Any) -> Any:
     return AnyCritics(network, "q_values", list(network.critics.parameters()), _critics_by_rows)
 
 
+def quantiles_of(model: Any) -> Any:
+    """(obs, actions) to (critics, rows, quantiles), differentiable in the critics' parameters."""
+    network = q_network(model)
+    if _has_pullback(network.quantiles, network):
+        return network.quantiles
+    return ByAutograd(network, "quantiles", list(network.critics.parameters()), _as_it_is)
+
+
 def samples_of(model: Any) -> Any:
     """obs to actions and their log-probabilities (rows,), differentiable in the actor's parameters."""
     return asked(model, "sample_actions", model.actor, _sample_by_rows)
@@ -171,5 +179,5 @@ def _prediction(given: Any, *_: Tensor) -> Prediction:
     return Prediction(*given)
 
 
-def _as_it_is(actions: Tensor, _: Tensor) -> Tensor:
-    return actions
+def _as_it_is(given: Tensor, *_: Tensor) -> Tensor:
+    return given

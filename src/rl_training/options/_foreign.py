@@ -40,6 +40,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "n_envs": ("num_envs",),
     "n_epochs": ("update_epochs",),
     "n_eval_episodes": ("eval_episodes",),
+    "n_quantiles": ("num_quantiles",),
     "n_steps": ("num_steps",),
     "n_timesteps": ("total_timesteps",),
     "n_top": ("num_top_directions",),
@@ -58,6 +59,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "target_policy_noise": ("policy_noise",),
     "temp_learning_rate": ("alpha_learning_rate",),
     "tensorboard_log": ("output_dir",),
+    "top_quantiles_to_drop_per_net": ("num_dropped_quantiles",),
     "total_steps": ("total_timesteps",),
     "train_freq": ("train_frequency",),
     "utd_ratio": ("gradient_updates_per_step",),
@@ -113,7 +115,6 @@ ALGORITHMS: dict[str, str] = {
     "rainbow": "for discrete actions: ppo, ppg, ars, openai_es",
     "redq": "rlpd has num_critics and critic_subset_size; sac is without",
     "td3_bc": "rebrac with the preset rebrac/td3_bc is it",
-    "tqc": "sac and td3 are the nearest",
     "trpo": "ppo and ppg are its successors",
 }
 
