@@ -17,7 +17,7 @@ PACKAGES = [
     "rl_training.data",
     "rl_training.experiment",
 ]
-CLASS_NAMES = {"openai_es": "OpenAIES"}
+CLASS_NAMES = {"openai_es": "OpenAIES", "rebrac": "ReBRAC"}
 
 
 def class_name(algo):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rl_training._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from rl_training.api.algorithms import ARS, CQL, DDPG, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, OpenAIES
+    from rl_training.api.algorithms import ARS, BC, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, TQC, OpenAIES, ReBRAC
     from rl_training.experiment.config import TrainConfig
     from rl_training.runtime.callbacks import Callback
 
@@ -16,24 +16,30 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "ARS": "rl_training.api.algorithms",
+        "BC": "rl_training.api.algorithms",
         "CQL": "rl_training.api.algorithms",
         "Callback": "rl_training.runtime.callbacks",
         "DDPG": "rl_training.api.algorithms",
+        "IQL": "rl_training.api.algorithms",
         "MOPO": "rl_training.api.algorithms",
         "OpenAIES": "rl_training.api.algorithms",
         "PETS": "rl_training.api.algorithms",
         "PPG": "rl_training.api.algorithms",
         "PPO": "rl_training.api.algorithms",
         "RLPD": "rl_training.api.algorithms",
+        "ReBRAC": "rl_training.api.algorithms",
         "SAC": "rl_training.api.algorithms",
         "TD3": "rl_training.api.algorithms",
+        "TQC": "rl_training.api.algorithms",
         "TrainConfig": "rl_training.experiment.config",
     },
 )
 __all__ = [
     "ARS",
+    "BC",
     "CQL",
     "DDPG",
+    "IQL",
     "MOPO",
     "PETS",
     "PPG",
@@ -41,8 +47,10 @@ __all__ = [
     "RLPD",
     "SAC",
     "TD3",
+    "TQC",
     "Callback",
     "OpenAIES",
+    "ReBRAC",
     "TrainConfig",
     "__version__",
 ]

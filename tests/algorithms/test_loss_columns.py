@@ -5,7 +5,9 @@ import torch
 
 from rl_training.algorithms.cql import cql_loss
 from rl_training.algorithms.ddpg import ddpg_loss
+from rl_training.algorithms.iql import iql_loss
 from rl_training.algorithms.mopo import mopo_loss
+from rl_training.algorithms.rebrac import rebrac_loss
 from rl_training.algorithms.rlpd import rlpd_loss
 from rl_training.algorithms.sac import sac_loss
 from rl_training.algorithms.td3 import td3_loss
@@ -15,6 +17,16 @@ LOSSES = {
     "sac": (lambda batch: sac_loss(batch, alpha=0.5), TWIN),
     "rlpd": (lambda batch: rlpd_loss(batch, alpha=0.5), TWIN),
     "mopo": (lambda batch: mopo_loss(batch, alpha=0.5), TWIN),
+    "iql": (
+        lambda batch: iql_loss(batch, expectile=0.7, inverse_temperature=1.0),
+        ("values", "recorded_q_values", "logprobs", "q1_values", "q2_values", "target_q_values"),
+    ),
+    "rebrac": (
+        lambda batch: rebrac_loss(
+            batch | dict.fromkeys(("actions", "sampled_actions"), torch.ones(6, 2)), actor_penalty_coef=1.0
+        ),
+        ("q1_values", "q2_values", "target_q_values", "sampled_q1", "sampled_q2"),
+    ),
     "td3": (td3_loss, ("q1_values", "q2_values", "target_q_values", "sampled_q1")),
     "ddpg": (ddpg_loss, ("q_values", "target_q_values", "sampled_q")),
 }

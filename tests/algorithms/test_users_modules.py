@@ -9,7 +9,7 @@ import torch
 from replay_batches import batch_of
 from torch import distributions, nn
 
-from rl_training.algorithms import CQL, DDPG, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3
+from rl_training.algorithms import BC, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, TQC, ReBRAC
 from rl_training.models import MLPDDPGModel, MLPPPGModel, MLPSACModel, MLPTD3Model
 from rl_training.models.heads import Categorical, DiagonalGaussian, PolicyOutput
 from rl_training.planning.plan_values import PlanValues
@@ -86,6 +86,38 @@ class ActorCritic(nn.Module):
         return self.said(self.critics(obs, actions))
 
 
+class Imitator(nn.Module):
+    """What BC asks for."""
+
+    def __init__(self):
+        super().__init__()
+        self.trunk, self.spare, self.head = nn.Linear(OBS, 8), nn.Linear(4, 4), nn.Linear(8, ACTIONS)
+
+    def forward(self, obs):
+        return self.head(self.trunk(obs).tanh()).tanh()
+
+
+class WithQuantiles(ActorCritic):
+    """What TQC asks for beside what SAC does."""
+
+    def quantiles(self, obs, actions):
+        return self.critics(obs, actions).unsqueeze(-1) + torch.tensor([-1.0, 0.0, 1.0])
+
+
+class WithValues(ActorCritic):
+    """And what IQL asks for beside that."""
+
+    def __init__(self, num_critics=2, said=lambda q: q):
+        super().__init__(num_critics, said)
+        self.value_net = nn.ModuleDict({"trunk": nn.Linear(OBS, 8), "spare": nn.Linear(4, 4), "head": nn.Linear(8, 1)})
+
+    def log_prob(self, obs, actions):
+        return -(actions - self.actor(obs)).square().sum(-1)
+
+    def values(self, obs):
+        return self.value_net["head"](self.value_net["trunk"](obs).tanh())  # a column
+
+
 class Ensemble(nn.Module):
     """What PETS and MOPO ask for."""
 
@@ -113,8 +145,12 @@ LEARNERS = {
     "ppg": lambda: PPG(Policy(), learning_rate=1e-2),
     "sac": lambda: SAC(ActorCritic(), learning_rate=1e-2),
     "rlpd": lambda: RLPD(ActorCritic(), learning_rate=1e-2),
+    "tqc": lambda: TQC(WithQuantiles(), learning_rate=1e-2, num_dropped_quantiles=1),
     "cql": lambda: CQL(ActorCritic(), learning_rate=1e-2),
+    "bc": lambda: BC(Imitator(), learning_rate=1e-2),
+    "iql": lambda: IQL(WithValues(), learning_rate=1e-2),
     "td3": lambda: TD3(ActorCritic(), learning_rate=1e-2, policy_delay=1),
+    "rebrac": lambda: ReBRAC(ActorCritic(), learning_rate=1e-2, policy_delay=1, critic_penalty_coef=0.0),
     "ddpg": lambda: DDPG(ActorCritic(1), learning_rate=1e-2),
     "pets": lambda: PETS(Ensemble(), learning_rate=1e-2),
     "mopo": lambda: MOPO(ActorCritic(), Ensemble(), policy_learning_rate=1e-2, model_learning_rate=1e-2),
@@ -178,7 +214,9 @@ OFF_POLICY = {
     "sac": lambda model: SAC(model, learning_rate=1e-2),
     "rlpd": lambda model: RLPD(model, learning_rate=1e-2),
     "cql": lambda model: CQL(model, learning_rate=1e-2),
+    "iql": lambda model: IQL(model, learning_rate=1e-2),
     "td3": lambda model: TD3(model, learning_rate=1e-2, policy_delay=1),
+    "rebrac": lambda model: ReBRAC(model, learning_rate=1e-2, policy_delay=1, critic_penalty_coef=0.0),
     "ddpg": lambda model: DDPG(model, learning_rate=1e-2),
     "mopo": lambda model: MOPO(model, Ensemble(), policy_learning_rate=1e-2, model_learning_rate=1e-2),
 }
@@ -186,7 +224,7 @@ OFF_POLICY = {
 
 def parameters_after_an_update(make, num_critics, said):
     torch.manual_seed(0)
-    model = ActorCritic(num_critics, said)
+    model = WithValues(num_critics, said)
     batch = batch_of(ROWS, OBS, ACTIONS)
     make(model).update(batch)
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
@@ -223,7 +261,8 @@ class Doubled(nn.Module):
         return 2 * self.critics.q_values(obs, actions)
 
 
-OURS_WITHIN = {"sac": MLPSACModel, "rlpd": MLPSACModel, "cql": MLPSACModel, "td3": MLPTD3Model, "ddpg": MLPDDPGModel}
+OURS_WITHIN = {"sac": MLPSACModel, "rlpd": MLPSACModel, "cql": MLPSACModel}
+OURS_WITHIN |= {"td3": MLPTD3Model, "rebrac": MLPTD3Model, "ddpg": MLPDDPGModel}
 
 
 @pytest.mark.parametrize("name", OURS_WITHIN)

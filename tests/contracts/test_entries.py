@@ -42,7 +42,8 @@ def batch_for(learner, spec):
     batch = {name: exact(ROWS, spec.obs_dim) for name in ("obs", "next_obs")}
     batch |= {name: exact(ROWS) for name in ("rewards", "logprobs", "advantages", "returns", "values")}
     actions = torch.randint(spec.action_dim, (ROWS,)) if spec.discrete else exact(ROWS, spec.action_dim)
-    return batch | {"actions": actions, "dones": torch.zeros(ROWS), "cuts": torch.zeros(ROWS)}
+    following = {"next_actions": actions.roll(1, 0), "next_known": torch.ones(ROWS)}
+    return batch | following | {"actions": actions, "dones": torch.zeros(ROWS), "cuts": torch.zeros(ROWS)}
 
 
 def ways_to_act(learner):

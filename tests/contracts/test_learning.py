@@ -6,12 +6,15 @@ A learning test is worth what it catches, so each comes with mutations, one mist
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from small_runs import small_config, train
 from toy_envs import Bandit, Corridor
 
-from rl_training.algorithms import ars, cql, deterministic, mopo, openai_es, sac
+from rl_training.algorithms import ars, bc, cql, deterministic, iql, mopo, openai_es, rebrac, sac, tqc
+from rl_training.data.dataset_files import write_npz
+from rl_training.data.recorded_data import RecordedData
 from rl_training.experiment.registry import algorithm_names
 from rl_training.planning import particles
 from rl_training.runtime import loops
@@ -27,10 +30,14 @@ BUDGETS = {  # steps, and what the small configurations lack for this task
     "ppo": (4_000, {"num_steps": 32, "minibatch_size": 32, "update_epochs": 10, "learning_rate": 3e-3}),
     "ppg": (4_000, {"num_steps": 32, "minibatch_size": 32, "update_epochs": 10, "learning_rate": 3e-3}),
     "sac": (1_500, {"learning_rate": 3e-3, "batch_size": 64, "buffer_capacity": 1_000, "alpha": 0.02}),
+    "tqc": (1_500, {"learning_rate": 3e-3, "batch_size": 64, "buffer_capacity": 1_000, "alpha": 0.02}),
     "td3": (1_000, {"learning_rate": 3e-3, "batch_size": 64, "buffer_capacity": 1_000}),
     "ddpg": (1_000, {"learning_rate": 3e-3, "batch_size": 64, "buffer_capacity": 1_000}),
     "rlpd": (500, {"learning_rate": 3e-3, "batch_size": 32, "dataset_size": 300, "alpha": 0.02}),
     "cql": (1_500, {"learning_rate": 3e-3, "batch_size": 64, "dataset_size": 500, "alpha": 0.02, "cql_alpha": 0.1}),
+    "bc": (500, {"learning_rate": 3e-3, "batch_size": 64, "dataset_kind": "npz", "dataset_size": None}),
+    "iql": (1_500, {"learning_rate": 3e-3, "batch_size": 64, "dataset_size": 500, "inverse_temperature": 30.0}),
+    "rebrac": (1_500, {"learning_rate": 3e-3, "batch_size": 64, "dataset_size": 500}),
     "mopo": (1_500, {"policy_learning_rate": 3e-3, "dataset_size": 500, "alpha": 0.02, "rollout_horizon": 1}),
     "pets": (120, {"planning_horizon": 2}),
     "ars": (8_000, {"observation_filter": False, "survival_bonus": 0.0, "episode_cap": None, "step_size": 0.05}),
@@ -40,20 +47,33 @@ WALKER = {"learning_rate": 3e-3, "batch_size": 64, "gamma": 0.95, "tau": 0.05, "
 ONLINE = {**WALKER, "buffer_capacity": 3_000, "learning_starts": 1_000}
 CORRIDOR_BUDGETS = {
     "sac": (2_500, {**ONLINE, "alpha": 0.005}),
+    "tqc": (2_500, {**ONLINE, "alpha": 0.005, "num_dropped_quantiles": 0}),
     "td3": (2_500, {**ONLINE, "exploration_noise": 0.3}),
     "ddpg": (2_500, {**ONLINE, "exploration_noise": 0.3}),
     "rlpd": (1_000, {**ONLINE, "learning_starts": 100, "dataset_size": 1_500, "alpha": 0.005}),
     "cql": (1_500, {**WALKER, "dataset_size": 2_000, "alpha": 0.005, "cql_alpha": 0.01}),
+    "rebrac": (1_500, {**WALKER, "dataset_size": 2_000, "actor_penalty_coef": 0.01, "critic_penalty_coef": 0.001}),
+    "iql": (1_500, {**WALKER, "dataset_size": 2_000, "expectile": 0.9, "inverse_temperature": 30.0}),
 }
-BOOTSTRAPPING = ("sac", "td3")  # the others have these lines from them
+BOOTSTRAPPING = ("sac", "tqc", "td3", "iql", "rebrac")  # the others have these lines from them
 
 
 def one_question():
     return Bandit(continuous=True, best=BEST)
 
 
+def demonstrations(folder):
+    """The bandit's best action with noise, which cloning begins with where the others have random behaviour."""
+    rows, rng = 300, np.random.default_rng(0)
+    columns = {"obs": np.ones((rows, 1)), "next_obs": np.ones((rows, 1)), "rewards": np.zeros(rows)}
+    columns |= {"actions": BEST + rng.normal(0.0, 0.1, (rows, 1)), "terminations": np.ones(rows, bool)}
+    return str(write_npz(folder / "demonstrations.npz", RecordedData.from_arrays(columns, "demonstrations")))
+
+
 def score(name, folder, budget, env):
     steps, options = budget
+    if options.get("dataset_kind") == "npz":
+        options = options | {"dataset_path": demonstrations(folder)}
     config = small_config(name, folder, total_timesteps=steps, eval_episodes=0, env_kwargs={}, algo_kwargs=options)
     config = config.replace(env_id="Toy", log_interval=10**6, num_envs=1)
     result = train(config, env=env)
@@ -107,17 +127,42 @@ def ashamed(function, self, *args, **kwargs):
     return batch | {"rewards": -batch["rewards"]}
 
 
+def opposite(function, self, batch, **others):
+    """Learns from rows whose actions have the wrong sign."""
+    return function(self, batch | {"actions": -batch["actions"]}, **others)
+
+
+def undervalued(function, *, q_values, **others):
+    """The better an action, the worse it looks."""
+    return function(q_values=-q_values, **others)
+
+
+def turned(function, *, advantages, **others):
+    """The worse an action, the more it is imitated."""
+    return function(advantages=-advantages, **others)
+
+
 MUTATIONS = {  # what breaks, where it stands, how it is broken, and who must notice
     "advantage flipped": (loops, "generalized_advantages", flipped, ("ppo", "ppg")),
     "ranks shuffled": (openai_es, "centered_ranks", shuffled, ("openai_es",)),
     "planned return flipped": (particles.ParticleReturns, "__call__", flipped, ("pets",)),
     "imagined rewards flipped": (mopo.MOPO, "imagine", ashamed, ("mopo",)),
+    "actions flipped": (bc.BC, "update", opposite, ("bc",)),
+    "advantages of recorded actions flipped": (iql.advantage_weighted_loss, "definition", turned, ("iql",)),
+    "values of the actor's actions flipped": (rebrac.cloning_actor_loss, "definition", undervalued, ("rebrac",)),
     "actor's gradient flipped": (deterministic.deterministic_actor_loss, "vjp", uphill, ("td3", "ddpg")),
     "both gradients of the actor flipped": (sac.soft_actor_loss, "vjp", uphill, ("sac", "rlpd", "cql")),
 }
 MUTATIONS_IN_CORRIDOR = {
-    "target network frozen": [(sac, "polyak_update"), (cql, "polyak_update"), (deterministic, "polyak_update"), left_alone],
-    "bootstrap mask wrong": [(sac.SAC, "targets"), (deterministic.DeterministicActorAlgorithm, "targets"), with_wrong_mask],
+    "target network frozen": [*((module, "polyak_update") for module in (sac, cql, tqc, deterministic, iql)), left_alone],
+    "bootstrap mask wrong": [
+        (sac.SAC, "targets"),
+        (tqc.TQC, "targets"),
+        (deterministic.DeterministicActorAlgorithm, "targets"),
+        (rebrac.ReBRAC, "targets"),
+        (iql.IQL, "update_critics"),
+        with_wrong_mask,
+    ],
 }
 
 

@@ -333,6 +333,11 @@ def tied(rows: int) -> Tensor:
 CLIPS = {"clip_coef": 0.2, "vf_coef": 0.5}
 EXAMPLES: dict[str, Callable[[int], list[tuple[list[Any], dict[str, Any]]]]] = {
     "critic_loss": lambda rows: [([torch.randn(3, rows), torch.randn(rows)], {})],
+    "quantile_huber_loss": lambda rows: [
+        ([spread * torch.randn(critics, rows, 5), spread * torch.randn(rows, 7)], {})
+        for spread in (0.3, 3.0)
+        for critics in (1, 3)
+    ],
     "soft_actor_loss": lambda rows: [
         ([q_values, torch.randn(rows), alpha], {"pessimistic": pessimistic})
         for q_values in (tied(rows), torch.randn(1, rows))

@@ -5,7 +5,7 @@ import pytest
 import torch
 from offline_helpers import PENDULUM, arrays, recorded
 
-from rl_training.data.mixed_source import MixedSource, interleave
+from rl_training.data.mixed_source import MixedSource, PooledSource, interleave
 from rl_training.data.offline_dataset import OfflineDataset
 from rl_training.data.recorded_data import RecordedData
 from rl_training.data.reference_scores import SCORES, normalized_score
@@ -249,3 +249,24 @@ def test_discrete_actions_stay_indices():
     coin = EnvSpec("Coin-v0", obs_dim=3, action_dim=2, discrete=True, action_start=1)
     data = read(actions=np.array([1, 2, 1, 2, 2, 1]))
     assert data.columns(coin)["actions"].tolist() == [0, 1, 0, 1, 1, 0]
+
+
+def test_a_pool_draws_recorded_and_fresh_rows_equally_often():
+    recorded, new = dataset(300), fresh(100, 7.0)
+    pool = PooledSource(recorded, new)
+    assert len(pool) == 400
+    assert pool.counts(20) == [15, 5]
+    rewards = torch.cat([pool.sample(64)["rewards"] for _ in range(200)])
+    assert (rewards == 7.0).float().mean().item() == pytest.approx(0.25, abs=0.02)
+
+
+def test_a_few_fresh_rows_among_many_come_up_as_often_as_they_should():
+    pool = PooledSource(dataset(300), fresh(1, 7.0))  # a share of 1/301 of 16 rows, which no rounding would give
+    drawn = sum((pool.sample(16)["rewards"] == 7.0).sum().item() for _ in range(3000))
+    assert drawn == pytest.approx(3000 * 16 / 301, rel=0.25)
+
+
+def test_a_pool_without_fresh_rows_draws_recorded_ones():
+    pool = PooledSource(dataset(9), ReplayBuffer(10, obs_dim=3, action_dim=1, seed=0))
+    assert pool.sample(5)["obs"].shape == (5, 3)
+    assert pool.counts(5) == [5, 0]

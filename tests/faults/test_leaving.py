@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import toy_envs
-from small_runs import ALGORITHMS, small_config, train
+from small_runs import ALGORITHMS, OFFLINE, small_config, train
 
 from rl_training.cli import main
 from rl_training.envs.faults import EnvFault
@@ -18,7 +18,7 @@ from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.policy import load_policy
 from rl_training.shipping.video import record_video
 
-ACTING = [name for name in ALGORITHMS if name not in ("cql", "mopo")]
+ACTING = [name for name in ALGORITHMS if name not in OFFLINE]
 WORDS = {
     "sys_exit": "SystemExit: 0",
     "sys_exit_text": "SystemExit: the window was closed",

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from small_runs import ALGORITHMS, StopAt, difference, small_config, state_difference, train
+from small_runs import ALGORITHMS, OFFLINE, StopAt, difference, small_config, state_difference, train
 
 from rl_training.errors import EnvNumericsError, NumericsError
 from rl_training.experiment.checkpoint import load_checkpoint
@@ -20,7 +20,6 @@ from rl_training.runtime.numerics import NumericsGuard, not_finite
 from rl_training.runtime.workflows import resume_training
 from rl_training.types import UpdateResult
 
-OFFLINE = ("cql", "mopo")
 EVOLUTION = ("ars", "openai_es")
 ACTING = [name for name in ALGORITHMS if name not in OFFLINE]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
-from small_runs import ALGORITHMS, StopAt, small_config, state_difference, train
+from small_runs import ALGORITHMS, OFFLINE, StopAt, small_config, state_difference, train
 
 from rl_training.envs.seeds import episode_seed
 from rl_training.errors import EnvNumericsError
@@ -14,7 +14,6 @@ from rl_training.runtime.numerics import not_finite
 from rl_training.runtime.rng import Stream
 from rl_training.runtime.workflows import resume_training
 
-OFFLINE = ("cql", "mopo")
 EVOLUTION = ("ars", "openai_es")
 
 

@@ -16,11 +16,15 @@ from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.experiment.yaml_loader import load_yaml
+from rl_training.options._offline import OfflineOptions
 from rl_training.runtime.callbacks import Callback
 
 SMALL = Path(__file__).parents[1] / "small"
 NAMES = sorted(path.stem for path in SMALL.glob("*.yaml"))
 ALGORITHMS = [name for name in NAMES if "_mujoco" not in name and "_alt" not in name]  # one for each algorithm
+OFFLINE = [
+    name for name in ALGORITHMS if issubclass(get_algorithm_spec(name).config, OfflineOptions)
+]  # as these configure them
 PARTS = ("algorithm_state", "buffer_state", "trainer_state")
 
 

@@ -53,6 +53,17 @@ OPTIONS = {
         "behavior_clone_coef": (0.6, "behavior_clone_coef"),
         "value_clone_coef": (0.7, "value_clone_coef"),
     },
+    "tqc": {name: place for name, place in NETWORKS_OF_SAC.items() if name != "critic_subset_size"}
+    | RATES_OF_SAC
+    | {
+        "num_quantiles": (9, "model.num_quantiles"),
+        "num_dropped_quantiles": (3, "num_dropped_quantiles"),
+        "critic_hidden_sizes": ((6,), lambda learner: learner.model.critics.layout.sizes[1:-1]),
+    },
+    "bc": {
+        "learning_rate": (0.01, "optimizer.learning_rate"),
+        "hidden_sizes": ((5, 7), lambda learner: learner.model.actor.layout.sizes[1:-1]),
+    },
     "sac": NETWORKS_OF_SAC | RATES_OF_SAC,
     "rlpd": NETWORKS_OF_SAC
     | RATES_OF_SAC
@@ -65,6 +76,16 @@ OPTIONS = {
         "num_cql_samples": (6, "num_cql_samples"),
         "backup_entropy": (True, "backup_entropy"),
     },
+    "iql": {
+        "learning_rate": (0.01, "value_optimizer.learning_rate"),
+        "actor_learning_rate": (0.02, "actor_optimizer.learning_rate"),
+        "gamma": (0.9, "gamma"),
+        "tau": (0.02, "tau"),
+        "expectile": (0.8, "expectile"),
+        "inverse_temperature": (2.0, "inverse_temperature"),
+        "max_advantage_weight": (20.0, "max_advantage_weight"),
+        "hidden_sizes": ((5, 7), lambda learner: learner.model.actor.net.sizes[1:-1]),
+    },
     "mopo": {name: (value, where if callable(where) else f"sac.{where}") for name, (value, where) in NETWORKS_OF_SAC.items()}
     | {
         "hidden_sizes": ((5, 7), lambda learner: learner.sac.model.actor.layout.sizes[1:-1]),
@@ -76,6 +97,14 @@ OPTIONS = {
     },
     "td3": DETERMINISTIC
     | {"policy_noise": (0.4, "policy_noise"), "noise_clip": (0.6, "noise_clip"), "policy_delay": (3, "policy_delay")},
+    "rebrac": DETERMINISTIC
+    | {"policy_noise": (0.4, "policy_noise"), "noise_clip": (0.6, "noise_clip"), "policy_delay": (3, "policy_delay")}
+    | {
+        "actor_penalty_coef": (0.5, "actor_penalty_coef"),
+        "critic_penalty_coef": (0.6, "critic_penalty_coef"),
+        "layer_norm": (False, "model.critics.layout.layer_norm"),
+        "hidden_sizes": ((5, 7), lambda learner: learner.model.actor.layout.sizes[1:-1]),
+    },
     "ddpg": DETERMINISTIC,
     "ars": SEARCH | {"num_top_directions": (2, "num_top_directions")},
     "openai_es": SEARCH

@@ -1,11 +1,13 @@
 """The managed classes: learn, evaluate, predict, save, load."""
 
-from rl_training.api.algorithms import ARS, CQL, DDPG, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, OpenAIES
+from rl_training.api.algorithms import ARS, BC, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, TQC, OpenAIES, ReBRAC
 
 __all__ = [
     "ARS",
+    "BC",
     "CQL",
     "DDPG",
+    "IQL",
     "MOPO",
     "PETS",
     "PPG",
@@ -13,5 +15,7 @@ __all__ = [
     "RLPD",
     "SAC",
     "TD3",
+    "TQC",
     "OpenAIES",
+    "ReBRAC",
 ]

@@ -15,6 +15,10 @@ class SAC(ManagedAlgorithm, algo="sac"):
     """Soft actor-critic, for continuous actions."""
 
 
+class TQC(ManagedAlgorithm, algo="tqc"):
+    """Truncated quantile critics, for continuous actions."""
+
+
 class RLPD(ManagedAlgorithm, algo="rlpd"):
     """SAC on prior and fresh data together, for continuous actions."""
 
@@ -27,8 +31,20 @@ class DDPG(ManagedAlgorithm, algo="ddpg"):
     """Deep deterministic policy gradient, for continuous actions."""
 
 
+class BC(ManagedAlgorithm, algo="bc"):
+    """Behaviour cloning of recorded data, for discrete and continuous actions."""
+
+
 class CQL(ManagedAlgorithm, algo="cql"):
     """Conservative Q-learning from a fixed dataset, for continuous actions."""
+
+
+class IQL(ManagedAlgorithm, algo="iql"):
+    """Implicit Q-learning from recorded data and online after it, for continuous actions."""
+
+
+class ReBRAC(ManagedAlgorithm, algo="rebrac"):
+    """TD3 kept near recorded data, offline and on online, for continuous actions."""
 
 
 class MOPO(ManagedAlgorithm, algo="mopo"):

@@ -105,7 +105,7 @@ class ManagedAlgorithm:
             state = StoredCheckpoint(self.checkpoint_path)
             done = state.trainer_state.get("progress", {}).get("global_step", 0)
             run_dir = run_directory_of(self.checkpoint_path)
-            if done >= self.config.total_timesteps:
+            if done >= self.config.budget:
                 return self._nothing_left(done, run_dir or self.checkpoint_path.parent)
             given |= {"checkpoint_state": state, "run_dir": run_dir}
         with self._keeping_what_is_saved():
@@ -126,7 +126,7 @@ class ManagedAlgorithm:
             raise
 
     def _nothing_left(self, done: int, run_dir: Path) -> TrainResult:
-        total = self.config.total_timesteps
+        total = self.config.budget
         why = f"nothing left to do: {done} of {total} steps are done; go on with learn(total_timesteps={done + total})"
         log.warning("%s", why)
         metrics = {"global_step": done, **self.evaluate(), "stop_reason": why}

@@ -248,8 +248,8 @@ def seconds_left(schedule: Schedule, steps: dict[str, int]) -> float | None:
     if not per_step:
         return None
     usual = sum(per_step.values()) / len(per_step)
-    running = [(r.job, max(r.job.config.total_timesteps - steps.get(r.job.name, 0), 0)) for r in schedule.running]
-    waiting = [(job, job.config.total_timesteps) for job in schedule.waiting]
+    running = [(r.job, max(r.job.config.budget - steps.get(r.job.name, 0), 0)) for r in schedule.running]
+    waiting = [(job, job.config.budget) for job in schedule.waiting]
     left = [per_step.get(job.entry, usual) * count for job, count in [*running, *waiting]]
     return max(sum(left) / max(len(schedule.running), 1), max(left[: len(running)], default=0.0))
 
@@ -259,7 +259,7 @@ def _seconds_per_step(schedule: Schedule, steps: dict[str, int]) -> dict[str, fl
     for running in schedule.running:
         if steps.get(running.job.name, 0) > 0:
             known[running.job.entry] = running.seconds / steps[running.job.name]
-    totals = {job.entry: job.config.total_timesteps for job in schedule.jobs}
+    totals = {job.entry: job.config.budget for job in schedule.jobs}
     return known | {entry: sum(spent) / len(spent) / totals[entry] for entry, spent in schedule.spent.items()}
 
 

@@ -91,7 +91,7 @@ def _overall(schedule: Schedule, progress: dict[str, JobProgress]) -> str:
 
 
 def _cells(running: Running, state: JobProgress) -> list[str]:
-    total = running.job.config.total_timesteps
+    total = running.job.config.budget
     last = "no evaluation yet" if state.last_eval is None else f"eval {number(state.last_eval)}"
     return [f"step {state.step:,}/{total:,} ({min(state.step / total, 1):.0%})", last, duration(running.seconds)]
 

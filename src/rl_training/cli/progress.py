@@ -193,7 +193,7 @@ class ProgressCallback(Callback):
         return Status(
             title=f"{config.algo} {config.env_id} seed {config.seed}",
             step=trainer.global_step,
-            total=config.total_timesteps,
+            total=config.budget,
             steps_per_second=steps,
             updates_per_second=updates,
             seconds_left=_seconds_left(trainer, steps, updates),
@@ -209,7 +209,7 @@ def _sample(trainer: Session) -> tuple[float, int, int]:
 
 def _seconds_left(trainer: Session, steps_per_second: float, updates_per_second: float) -> float:
     """Until the steps or the updates are used up, whichever comes first."""
-    budgets = [(trainer.config.total_timesteps - trainer.global_step, steps_per_second)]
+    budgets = [(trainer.config.budget - trainer.global_step, steps_per_second)]
     if trainer.options.max_updates is not None:
         budgets.append((trainer.options.max_updates - trainer.progress.updates, updates_per_second))
     return min((max(left, 0) / speed for left, speed in budgets if speed > 0), default=math.inf)

@@ -39,7 +39,7 @@ def duration(seconds: float) -> str:
 
 def announce(config: TrainConfig) -> None:
     """Said before torch is imported, which takes a moment."""
-    say(f"{config.algo} on {config.env_id}, seed {config.seed}: {config.total_timesteps:,} steps, below {config.output_dir}/")
+    say(f"{config.algo} on {config.env_id}, seed {config.seed}: {config.budget:,} steps, below {config.output_dir}/")
 
 
 def summarize(result: TrainResult, progress: ProgressCallback) -> None:

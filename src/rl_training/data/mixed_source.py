@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rl_training.data.packed_rows import PackedRows
 from rl_training.types import Batch, Source, State
 
 
@@ -30,6 +31,35 @@ def checked_shares(shares: Sequence[float]) -> tuple[float, ...]:
     if not shares or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
         raise ValueError(f"shares are at least 0 and add up to 1; given {list(shares)}")
     return tuple(shares)
+
+
+class PooledSource:
+    """Recorded and fresh rows as if they lay in one buffer: each is drawn as often as any other."""
+
+    def __init__(self, recorded: PackedRows, fresh: PackedRows) -> None:
+        self.recorded, self.fresh = recorded, fresh
+
+    def __len__(self) -> int:
+        return len(self.recorded) + len(self.fresh)
+
+    def counts(self, batch_size: int) -> list[int]:
+        """Rows of a batch that come from each on average."""
+        recorded = round(batch_size * len(self.recorded) / len(self))
+        return [recorded, batch_size - recorded]
+
+    def sample(self, batch_size: int) -> Batch:
+        # how many of them are recorded is drawn too: rounded, the first fresh rows among a million would never come up
+        recorded = int(self.recorded.rng.binomial(batch_size, len(self.recorded) / len(self)))
+        parts = [(self.recorded, recorded), (self.fresh, batch_size - recorded)]
+        drawn = [source.sample(rows) for source, rows in parts if rows]
+        return {name: torch.cat([batch[name] for batch in drawn]) for name in drawn[-1]}
+
+    def state_dict(self) -> State:
+        return {"parts": [self.recorded.state_dict(), self.fresh.state_dict()]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for source, part in zip((self.recorded, self.fresh), state["parts"], strict=True):
+            source.load_state_dict(part)
 
 
 class MixedSource:

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from rl_training.data.mixed_source import checked_shares, interleave
-from rl_training.data.packed_rows import PackedRows
+from rl_training.data.packed_rows import COLUMNS, PackedRows
 from rl_training.data.successors import stand_ins
 from rl_training.errors import CheckpointError, DatasetError
 from rl_training.types import Batch, State
@@ -32,7 +32,9 @@ class OfflineDataset(PackedRows):
         if rows == 0:
             raise DatasetError("the dataset is empty; there is nothing to learn from")
         obs, actions = (np.asarray(transitions[name]).reshape(rows, -1) for name in ("obs", "actions"))
-        super().__init__(rows, obs_dim=obs.shape[1], action_dim=actions.shape[1], seed=seed)
+        further = {name: np.asarray(column) for name, column in transitions.items() if name not in COLUMNS}
+        more = {name: column.shape[1] if column.ndim > 1 else 0 for name, column in further.items()}
+        super().__init__(rows, obs_dim=obs.shape[1], action_dim=actions.shape[1], seed=seed, more=more)
         self._write(0, transitions, 0, rows)
         lengths = np.array([length for length, _ in parts] or [rows])
         if lengths.sum() != rows or lengths.min() < 1:

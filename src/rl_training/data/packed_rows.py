@@ -18,22 +18,33 @@ FLOAT_BYTES = 4
 
 
 class PackedRows(ABC):
-    """Rows with the columns of `COLUMNS`, drawn with replacement from a stream of their own.
+    """Rows with the columns of `COLUMNS` and those of `more`, drawn with replacement from a stream of their own.
 
     All columns lie side by side in one float32 matrix, so that a batch is a single gather. Pages of it that were
     never written take no memory. Where observations are rows of bytes the matrix is, and holds the other numbers by theirs.
+    `more` has the width of each further matrix, or 0 for a number in each row; rows that say nothing of them have 0 there.
     """
 
     def __init__(
-        self, capacity: int, *, obs_dim: int, action_dim: int, seed: int | tuple[int, ...], in_bytes: bool = False
+        self,
+        capacity: int,
+        *,
+        obs_dim: int,
+        action_dim: int,
+        seed: int | tuple[int, ...],
+        in_bytes: bool = False,
+        more: Mapping[str, int] | None = None,
     ) -> None:
-        self.in_bytes = in_bytes
-        numbers = action_dim + len(NUMBERS)
+        self.in_bytes, self.more = in_bytes, dict(more or {})
+        further = {name: width for name, width in self.more.items() if width}
+        numbers = (*NUMBERS, *(name for name, width in self.more.items() if not width))
+        self._names = ("obs", "actions", "next_obs", *further, *numbers)
+        self._floats = [action_dim, *further.values(), len(numbers)]  # what beside observations there is
         if in_bytes:  # numbers first, and every row begins where a number may
-            taken = numbers * FLOAT_BYTES + 2 * obs_dim
-            self._widths = [numbers * FLOAT_BYTES, obs_dim, obs_dim, -taken % FLOAT_BYTES]
+            floats = sum(self._floats) * FLOAT_BYTES
+            self._widths = [floats, obs_dim, obs_dim, -(floats + 2 * obs_dim) % FLOAT_BYTES]
         else:
-            self._widths = [obs_dim, action_dim, obs_dim, len(NUMBERS)]
+            self._widths = [obs_dim, action_dim, obs_dim, *self._floats[1:]]
         self._rows = torch.zeros(capacity, sum(self._widths), dtype=torch.uint8 if in_bytes else torch.float32)
         self._find_columns()
         self.rng = np.random.default_rng(seed)
@@ -69,12 +80,11 @@ class PackedRows(ABC):
     def columns(self, rows: Tensor) -> Batch:
         """A matrix of rows, cut into named columns."""
         if self.in_bytes:
-            numbers, obs, next_obs, _ = rows.split_with_sizes(self._widths, dim=1)
-            numbers = numbers.view(torch.float32)
-            actions, numbers = numbers[:, : -len(NUMBERS)], numbers[:, -len(NUMBERS) :]
+            floats, obs, next_obs, _ = rows.split_with_sizes(self._widths, dim=1)
+            actions, *further, numbers = floats.view(torch.float32).split_with_sizes(self._floats, dim=1)
         else:  # in two calls, as every update begins with this
-            obs, actions, next_obs, numbers = rows.split_with_sizes(self._widths, dim=1)
-        return dict(zip(("obs", "actions", "next_obs", *NUMBERS), (obs, actions, next_obs, *numbers.unbind(1)), strict=True))
+            obs, actions, next_obs, *further, numbers = rows.split_with_sizes(self._widths, dim=1)
+        return dict(zip(self._names, (obs, actions, next_obs, *further, *numbers.unbind(1)), strict=True))
 
     def state_dict(self) -> State:
         return {"rng": self.rng.bit_generator.state}
@@ -92,5 +102,7 @@ class PackedRows(ABC):
     def _write(self, position: int, transitions: Mapping[str, np.ndarray], start: int, end: int) -> None:
         """Rows `start` to `end` of `transitions`, each column (n, ...), from row `position` of the matrix on."""
         for name, mine in self._columns.items():
+            if name in self.more and name not in transitions:
+                continue
             column, rows = np.asarray(transitions[name]), mine[position : position + end - start]
             rows[...] = column[start:end].reshape(rows.shape)

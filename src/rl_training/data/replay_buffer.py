@@ -17,9 +17,16 @@ class ReplayBuffer(PackedRows):
     """A ring of transitions, sampled uniformly; the oldest give way."""
 
     def __init__(
-        self, capacity: int, *, obs_dim: int, action_dim: int, seed: int | tuple[int, ...], in_bytes: bool = False
+        self,
+        capacity: int,
+        *,
+        obs_dim: int,
+        action_dim: int,
+        seed: int | tuple[int, ...],
+        in_bytes: bool = False,
+        more: Mapping[str, int] | None = None,
     ) -> None:
-        super().__init__(capacity, obs_dim=obs_dim, action_dim=action_dim, seed=seed, in_bytes=in_bytes)
+        super().__init__(capacity, obs_dim=obs_dim, action_dim=action_dim, seed=seed, in_bytes=in_bytes, more=more)
         self.capacity = capacity
         self.added = 0
 

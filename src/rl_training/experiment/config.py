@@ -82,6 +82,11 @@ class TrainConfig(Options):
         return load_options_class(self.algo).from_kwargs(self.algo_kwargs)
 
     @property
+    def budget(self) -> int:
+        """Timesteps of the whole run, of a second phase as well where the algorithm has one."""
+        return self.options.budget(self.total_timesteps)
+
+    @property
     def threads(self) -> int:
         """The number of threads this run computes with."""
         return self.options.default_num_threads if self.num_threads is None else self.num_threads

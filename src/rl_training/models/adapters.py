@@ -7,6 +7,7 @@ the form that the losses take: a number for each row, critics before rows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -43,9 +44,27 @@ def q_values_of(model: Any) -> Any:
     return AnyCritics(network, "q_values", list(network.critics.parameters()), _critics_by_rows)
 
 
+def quantiles_of(model: Any) -> Any:
+    """(obs, actions) to (critics, rows, quantiles), differentiable in the critics' parameters."""
+    network = q_network(model)
+    if _has_pullback(network.quantiles, network):
+        return network.quantiles
+    return ByAutograd(network, "quantiles", list(network.critics.parameters()), _as_it_is)
+
+
 def samples_of(model: Any) -> Any:
     """obs to actions and their log-probabilities (rows,), differentiable in the actor's parameters."""
     return asked(model, "sample_actions", model.actor, _sample_by_rows)
+
+
+def log_probs_of(model: Any) -> Any:
+    """(obs, actions) to log-probabilities (rows,), differentiable in the actor's parameters."""
+    return asked(model, "log_prob", model.actor, partial(_numbers_by_rows, name="log_prob"))
+
+
+def state_values_of(model: Any) -> Any:
+    """obs to values (rows,), differentiable in the value function's parameters."""
+    return asked(model, "values", model.value_net, partial(_numbers_by_rows, name="values"))
 
 
 def actions_of(model: Any) -> Any:
@@ -53,6 +72,13 @@ def actions_of(model: Any) -> Any:
     if _has_pullback(getattr(model.actor, "actions", None), model.actor):
         return model.actor.actions
     return ByAutograd(model.actor, "__call__", list(model.actor.parameters()), _as_it_is)
+
+
+def outputs_of(model: Any) -> Any:
+    """obs to whatever a network says of them, differentiable in all its parameters."""
+    if _has_pullback(getattr(model, "outputs", None), model):
+        return model.outputs
+    return ByAutograd(model, "__call__", list(model.parameters()), _as_it_is)
 
 
 def evaluations_of(policy: Any) -> Any:
@@ -136,6 +162,10 @@ def _critics_by_rows(given: Any, obs: Tensor, _: Tensor) -> Tensor:
     return torch.stack([column_of(values, rows, name="q_values") for values in ([given] if alone else given)])
 
 
+def _numbers_by_rows(given: Tensor, obs: Tensor, *_: Tensor, name: str) -> Tensor:
+    return column_of(given, len(obs), name=name)
+
+
 def _sample_by_rows(given: Any, obs: Tensor) -> Sample:
     return Sample(given.actions, column_of(given.logprobs, len(obs), name="logprobs"))
 
@@ -149,5 +179,5 @@ def _prediction(given: Any, *_: Tensor) -> Prediction:
     return Prediction(*given)
 
 
-def _as_it_is(actions: Tensor, _: Tensor) -> Tensor:
-    return actions
+def _as_it_is(given: Tensor, *_: Tensor) -> Tensor:
+    return given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -53,15 +54,15 @@ class DeterministicActorCritic(nn.Module):
         *,
         num_critics: int,
         activation: str = "relu",
+        layer_norm: bool = False,
         actor_encoder: Encoder | None = None,
         critic_encoder: Encoder | None = None,
     ) -> None:
         super().__init__()
         self.obs_dim, self.action_dim, self.num_critics = obs_dim, action_dim, num_critics
         self.actor = Actor(obs_dim, hidden_sizes, action_dim, activation=activation, encoder=actor_encoder)
-        self.critics = Critics(
-            obs_dim, action_dim, hidden_sizes, num_critics=num_critics, activation=activation, encoder=critic_encoder
-        )
+        settings: dict[str, Any] = {"num_critics": num_critics, "activation": activation, "layer_norm": layer_norm}
+        self.critics = Critics(obs_dim, action_dim, hidden_sizes, encoder=critic_encoder, **settings)
         self.reads_bytes = self.actor.reads_bytes
 
     @property

@@ -23,32 +23,16 @@ class SACSample(NamedTuple):
     logprobs: Tensor  # (batch,)
 
 
-class MLPSACModel(nn.Module):
-    """The actor and all critics; the critics are one batched network. `initial` weights are torch's own, or Xavier's (RLPD).
-    Encoders stand before the actor, and before all critics together."""
+class SquashedActorModel(nn.Module):
+    """A Gaussian whose mean and spread are the actor's outputs, squashed into [-1, 1]."""
 
     def __init__(
-        self,
-        obs_dim: int,
-        action_dim: int,
-        hidden_sizes: Sequence[int] = (256, 256),
-        *,
-        num_critics: int = 2,
-        layer_norm: bool = False,
-        activation: str = "relu",
-        initial: Literal["torch", "xavier"] = "torch",
-        actor_encoder: Encoder | None = None,
-        critic_encoder: Encoder | None = None,
+        self, obs_dim: int, action_dim: int, hidden_sizes: Sequence[int], *, activation: str, encoder: Encoder | None
     ) -> None:
         super().__init__()
-        self.obs_dim, self.action_dim, self.num_critics = obs_dim, action_dim, num_critics
-        self.actor = ActorNetwork(obs_dim, hidden_sizes, 2 * action_dim, activation=activation, encoder=actor_encoder)
-        settings: dict[str, Any] = {"num_critics": num_critics, "activation": activation, "layer_norm": layer_norm}
-        self.critics = Critics(obs_dim, action_dim, hidden_sizes, encoder=critic_encoder, **settings)
+        self.obs_dim, self.action_dim = obs_dim, action_dim
+        self.actor = ActorNetwork(obs_dim, hidden_sizes, 2 * action_dim, activation=activation, encoder=encoder)
         self.reads_bytes = self.actor.reads_bytes
-        if initial == "xavier":
-            for network in (self.actor, self.critics):
-                network.layout.initialize_xavier(network.flat.data)
 
     @differentiable.method
     def sample_actions(self, obs: Tensor, *, deterministic: bool = False) -> SACSample:
@@ -77,12 +61,38 @@ class MLPSACModel(nn.Module):
         outputs = outputs.unsqueeze(-2).expand(*outputs.shape[:-1], num_samples, -1)
         return SACSample(*squash.squash(outputs, torch.randn_like(outputs[..., : self.action_dim])))
 
+    def policy_network(self, env: EnvSpec, *, normalizer: ObservationNormalizer | None = None) -> StandalonePolicy:
+        """The squashed mean; the columns of the standard deviations stay behind."""
+        return self.actor.policy_network(env, squash=True, normalizer=normalizer)
+
+
+class MLPSACModel(SquashedActorModel):
+    """The actor and all critics; the critics are one batched network. `initial` weights are torch's own, or Xavier's (RLPD).
+    Encoders stand before the actor, and before all critics together."""
+
+    def __init__(
+        self,
+        obs_dim: int,
+        action_dim: int,
+        hidden_sizes: Sequence[int] = (256, 256),
+        *,
+        num_critics: int = 2,
+        layer_norm: bool = False,
+        activation: str = "relu",
+        initial: Literal["torch", "xavier"] = "torch",
+        actor_encoder: Encoder | None = None,
+        critic_encoder: Encoder | None = None,
+    ) -> None:
+        super().__init__(obs_dim, action_dim, hidden_sizes, activation=activation, encoder=actor_encoder)
+        self.num_critics = num_critics
+        settings: dict[str, Any] = {"num_critics": num_critics, "activation": activation, "layer_norm": layer_norm}
+        self.critics = Critics(obs_dim, action_dim, hidden_sizes, encoder=critic_encoder, **settings)
+        if initial == "xavier":
+            for network in (self.actor, self.critics):
+                network.layout.initialize_xavier(network.flat.data)
+
     @property
     def q_values(self) -> differentiable.BoundMethod:
         """One row per critic: shape (num_critics, batch), so that `q1, q2 = ...` works for two."""
         bound: differentiable.BoundMethod = self.critics.q_values
         return bound
-
-    def policy_network(self, env: EnvSpec, *, normalizer: ObservationNormalizer | None = None) -> StandalonePolicy:
-        """The squashed mean; the columns of the standard deviations stay behind."""
-        return self.actor.policy_network(env, squash=True, normalizer=normalizer)

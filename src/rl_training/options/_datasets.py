@@ -69,6 +69,8 @@ class DatasetOptions(Options):
         words="list of datasets",
     )
 
+    hindsight: ClassVar[tuple[str, ...]] = ()  # what its rows are to know of those after them (data/hindsight.py)
+
     def dataset_parts(self) -> tuple[DatasetPart, ...]:
         """Every dataset to load."""
         return self.datasets or (DatasetPart(**self._single()),)

@@ -30,14 +30,17 @@ NAMES: dict[str, tuple[str, ...]] = {
     "env": ("env_id",),
     "entropy_coef": ("ent_coef", "alpha"),
     "gradient_steps": ("gradient_updates_per_step",),
+    "iql_tau": ("expectile",),
     "initial_temperature": ("initial_alpha",),
     "lr": ("learning_rate",),
+    "max_weight": ("max_advantage_weight",),
     "n_action_samples": ("num_cql_samples",),
     "n_critics": ("num_critics",),
     "n_delta": ("num_directions",),
     "n_envs": ("num_envs",),
     "n_epochs": ("update_epochs",),
     "n_eval_episodes": ("eval_episodes",),
+    "n_quantiles": ("num_quantiles",),
     "n_steps": ("num_steps",),
     "n_timesteps": ("total_timesteps",),
     "n_top": ("num_top_directions",),
@@ -56,9 +59,11 @@ NAMES: dict[str, tuple[str, ...]] = {
     "target_policy_noise": ("policy_noise",),
     "temp_learning_rate": ("alpha_learning_rate",),
     "tensorboard_log": ("output_dir",),
+    "top_quantiles_to_drop_per_net": ("num_dropped_quantiles",),
     "total_steps": ("total_timesteps",),
     "train_freq": ("train_frequency",),
     "utd_ratio": ("gradient_updates_per_step",),
+    "weight_temp": ("inverse_temperature",),
 }
 
 # what is an option there and none here
@@ -101,18 +106,15 @@ KEYWORDS: dict[str, dict[str, str]] = {
 # algorithms of other libraries: those here that do the nearest thing
 ALGORITHMS: dict[str, str] = {
     "a2c": "ppo and ppg are its successors",
-    "bc": "from recorded data there are cql, mopo and rlpd",
     "dqn": "for discrete actions: ppo, ppg, ars, openai_es",
     "dreamer": "with a learnt model there are pets and mopo",
     "dreamerv3": "with a learnt model there are pets and mopo",
     "impala": "ppo with more num_envs, or openai_es on a cluster",
-    "iql": "from recorded data there are cql, mopo and rlpd",
     "mbpo": "with a learnt model there are pets and mopo",
     "qrdqn": "for discrete actions: ppo, ppg, ars, openai_es",
     "rainbow": "for discrete actions: ppo, ppg, ars, openai_es",
     "redq": "rlpd has num_critics and critic_subset_size; sac is without",
-    "td3_bc": "from recorded data there are cql, mopo and rlpd",
-    "tqc": "sac and td3 are the nearest",
+    "td3_bc": "rebrac with the preset rebrac/td3_bc is it",
     "trpo": "ppo and ppg are its successors",
 }
 

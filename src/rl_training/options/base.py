@@ -118,6 +118,10 @@ class CommonOptions(Options):
         """Settings of the run that do not go with these, under the names of `TrainConfig`; subclasses add theirs."""
         yield from ()
 
+    def budget(self, total_timesteps: int) -> int:
+        """Timesteps of the whole run: those of the configuration, unless a second phase comes after them."""
+        return total_timesteps
+
     def contradictions(self) -> Iterator[Problem]:
         yield from super().contradictions()
         schedule = self.learning_rate_schedule

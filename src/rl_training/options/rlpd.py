@@ -32,6 +32,12 @@ class RLPDConfig(DatasetOptions, SACConfig):
     offline_pretrain_updates: int = option(
         0, "Updates on prior data alone before the first environment step; the paper makes none.", ge=0
     )
+    online_timesteps: int | None = option(
+        None,
+        "Environment steps after total_timesteps updates on prior data alone; none means that total_timesteps are environment "
+        "steps.",
+        ge=0,
+    )
     gradient_updates_per_step: int = option(
         20, "Critic updates in each round; the actor and alpha follow with one update on the last of their batches.", ge=1
     )
@@ -44,9 +50,16 @@ class RLPDConfig(DatasetOptions, SACConfig):
         "auto", "Entropy an automatic alpha aims at; auto means minus half the number of action dimensions."
     )
 
+    def budget(self, total_timesteps: int) -> int:
+        return total_timesteps + (self.online_timesteps or 0)
+
     def contradictions(self) -> Iterator[Problem]:
-        """Before the first environment step the rate of a warm-up is 0."""
+        """Updates on prior data alone are counted in one way or the other; uncounted ones come before step 1, where the rate of
+        a warm-up is 0."""
         yield from super().contradictions()
+        if self.online_timesteps is not None and self.offline_pretrain_updates:
+            text = "with online_timesteps the updates on prior data alone are total_timesteps; give one of the two"
+            yield Problem(("online_timesteps", "offline_pretrain_updates"), text)
         schedule = self.learning_rate_schedule
         if self.offline_pretrain_updates and (self.warmup_steps or (schedule is not None and schedule.warmup_steps)):
             keys = ("offline_pretrain_updates", "warmup_steps" if self.warmup_steps else "learning_rate_schedule.warmup_steps")

@@ -60,12 +60,18 @@ class RecordedRun:
         return self.history[-1][0] if self.history else 0
 
     @property
+    def budget(self) -> int | None:
+        """Timesteps it was given, those of a phase online included; None where its settings do not say."""
+        given, online = (self.settings.get(key) for key in ("total_timesteps", "algo_kwargs.online_timesteps"))
+        return given + (online if isinstance(online, int) else 0) if isinstance(given, int) else None
+
+    @property
     def state(self) -> RunState:
         """Early stopping, a signal and a kill look alike here: the run ended before its budget was spent."""
         if self.locked:
             return "running"
-        budgets = (("total_timesteps", self.last_step), ("algo_kwargs.max_updates", self.last("updates") or 0))
-        spent = any(isinstance(limit := self.settings.get(key), int) and done >= limit for key, done in budgets)
+        budgets = ((self.budget, self.last_step), (self.settings.get("algo_kwargs.max_updates"), self.last("updates") or 0))
+        spent = any(isinstance(limit, int) and done >= limit for limit, done in budgets)
         return "finished" if spent else "ended early"
 
     @cached_property

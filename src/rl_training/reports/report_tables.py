@@ -160,8 +160,7 @@ def _runs(groups: Sequence[RunGroup]) -> Markup:
 def _run_cells(groups: Sequence[RunGroup], group: RunGroup, run: RecordedRun) -> list[str]:
     state = element("span", run.state, class_=f"state {'early' if run.state == 'ended early' else run.state}")
     speed = run.steps_per_second
-    budget = run.settings.get("total_timesteps")
-    steps = f"{run.last_step:,}" + (f" of {budget:,}" if isinstance(budget, int) and budget > run.last_step else "")
+    steps = f"{run.last_step:,}" + (f" of {run.budget:,}" if run.budget is not None and run.budget > run.last_step else "")
     returns = [NONE if value is None else score(value) for value in (run.final_return, run.best_return)]
     speed_text = f"{speed:,.0f}" if speed else NONE
     mark = key_mark(groups, group.label)

@@ -192,7 +192,7 @@ def _entry_result(entry: Entry, runs: Sequence[tuple[Job, Mapping[str, Any]]]) -
         "preset": entry.preset,
         "overrides": dict(entry.overrides),
         "fingerprint": fingerprint(config.replace(seed=0)),
-        "total_timesteps": config.total_timesteps,
+        "total_timesteps": config.budget,
         "threads": config.threads,
         "summary": {name: rounded(getattr(summary, name)) for name in summary.__slots__},
         "seconds": rounded(float(np.median([result["seconds"] for result in results])), 1),

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from rl_training.experiment.config import TrainConfig
+from rl_training.options._offline import OfflineOptions
 from rl_training.options.base import OffPolicyOptions
 from rl_training.options.pets import PETSConfig
 
@@ -29,7 +30,8 @@ def warn_of_no_update(config: TrainConfig) -> None:
 def first_update(config: TrainConfig) -> int:
     """The environment step of it, at the earliest; 0 where there is no waiting."""
     options: Any = config.options
-    if getattr(options, "offline_pretrain_updates", 0):
+    on_recorded_data = getattr(options, "offline_pretrain_updates", 0) or getattr(options, "online_timesteps", None) is not None
+    if on_recorded_data or isinstance(options, OfflineOptions):
         return 0
     num_envs = config.num_envs
     if isinstance(options, PETSConfig):  # a fit that is due waits until there is enough to fit

@@ -152,8 +152,13 @@ class OffPolicyLoop(CollectingLoop):
     def warming_up(self) -> bool:
         return self.buffer.added < self.options.learning_starts
 
+    @property
+    def acts_randomly(self) -> bool:
+        """Whether actions are drawn uniformly: as long as nothing was learnt."""
+        return self.warming_up
+
     def collect(self) -> Collected:
-        columns, collected = self.collector.collect(1, random=self.warming_up)
+        columns, collected = self.collector.collect(1, random=self.acts_randomly)
         self.buffer.add({name: column[0] for name, column in columns.items()})
         self.turns += 1
         return collected

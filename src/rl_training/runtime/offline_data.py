@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rl_training.data.dataset_files import read_npz
+from rl_training.data.hindsight import hindsight
 from rl_training.data.minari_files import read_minari
 from rl_training.data.offline_dataset import OfflineDataset
 from rl_training.data.recorded_data import RecordedData
@@ -30,6 +31,7 @@ def load_offline_data(
     """
     parts = [_found_again(part, places or {}) for part in options.dataset_parts()]
     loaded = [_columns(part, source, spec, seed=seed) for part in parts]
+    loaded = [part | hindsight(part, options.hindsight) for part in loaded]
     columns = {name: np.concatenate([part[name] for part in loaded]) for name in loaded[0]}
     shares = [(len(data["rewards"]), part.weight) for data, part in zip(loaded, parts, strict=True)]
     rows, needed = len(columns["rewards"]), options.dataset_rows_per_batch()

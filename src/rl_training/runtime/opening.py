@@ -124,7 +124,7 @@ def _training_envs(config: TrainConfig, source: EnvSource, spec: EnvSpec) -> Tra
     """Environments that run on from turn to turn; for an evolution strategy, those a population is evaluated in, or the
     workers that have them."""
     options, backend = config.options, config.execution_backend
-    if isinstance(options, OfflineOptions):
+    if isinstance(options, OfflineOptions) and not options.goes_online:
         return None
     if isinstance(options, EvolutionOptions):
         if backend == "ray":

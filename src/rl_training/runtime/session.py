@@ -81,9 +81,10 @@ class Session:
         return Collector(self.pool, self.spec, algorithm, seed=self.config.seed, device=self.device)
 
     def replay_buffer(self, capacity: int) -> ReplayBuffer:
-        """An empty one for this run's transitions, drawn from a stream of its own."""
-        spec, seed = self.spec, (self.config.seed, Stream.REPLAY)
-        return ReplayBuffer(capacity, obs_dim=spec.obs_dim, action_dim=spec.action_dim, seed=seed, in_bytes=spec.in_bytes)
+        """An empty one for this run's transitions, with the columns of prior data, drawn from a stream of its own."""
+        spec, more = self.spec, None if self.dataset is None else self.dataset.more
+        widths = {"obs_dim": spec.obs_dim, "action_dim": spec.action_dim}
+        return ReplayBuffer(capacity, **widths, seed=(self.config.seed, Stream.REPLAY), in_bytes=spec.in_bytes, more=more)
 
     def prior_data(self) -> OfflineDataset:
         """What the configuration's dataset options name."""
@@ -93,7 +94,7 @@ class Session:
     def train(self, algorithm: Algorithm, loop: Loop) -> TrainResult:
         """Turn after turn until the budget is spent, something asks to stop, or a signal comes."""
         self.algorithm, self.loop, self._over = algorithm, loop, False
-        self._scheduling = Scheduling(self.options, algorithm, total_steps=self.config.total_timesteps)
+        self._scheduling = Scheduling(self.options, algorithm, total_steps=self.config.budget)
         self.guard = NumericsGuard(algorithm, skips=self.config.on_nan == "skip", max_skips=self.config.max_skips)
         self.guard.skipped_episodes = getattr(self.pool, "passed_over", 0)
         begins = self.resume_from is None
@@ -124,7 +125,7 @@ class Session:
 
     def _budget_spent(self) -> bool:
         left = self._updates_left()
-        return self.global_step >= self.config.total_timesteps or (left is not None and left <= 0)
+        return self.global_step >= self.config.budget or (left is not None and left <= 0)
 
     def _updates_left(self) -> int | None:
         return None if self.options.max_updates is None else self.options.max_updates - self.progress.updates
@@ -208,7 +209,7 @@ class Session:
         score = self.eval_metrics["eval_return_mean"]
         if not self.config.eval_episodes:
             return
-        log.info("step %d of %d: evaluation %.6g", self.global_step, self.config.total_timesteps, score)
+        log.info("step %d of %d: evaluation %.6g", self.global_step, self.config.budget, score)
         if not math.isnan(score) and score > self.run.best_score:
             self.run.save_best(self._state(parts=("algorithm_state",)), score=score, step=self.global_step)
         metrics = self.final_metrics()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TypedDict, cast
 
 import torch
 from typing_extensions import Unpack
@@ -19,20 +19,41 @@ from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoin
 from rl_training.types import EnvSpec, TrainResult
 
 
+class TD3Settings(TypedDict):
+    """Arguments of `TD3`, by name."""
+
+    learning_rate: float
+    gamma: float
+    tau: float
+    policy_noise: float
+    noise_clip: float
+    policy_delay: int
+    exploration_noise: float
+    actor_learning_rate: float | None
+
+
 def build_td3(options: TD3Config, env: EnvSpec, device: torch.device) -> TD3:
-    settings = {"activation": options.activation, **actor_and_critic_encoders(options, env)}
-    model = MLPTD3Model(env.obs_dim, env.action_dim, options.hidden_sizes, **settings).to(device)
-    return TD3(
-        model,
-        learning_rate=options.learning_rate,
-        gamma=options.gamma,
-        tau=options.tau,
-        policy_noise=options.policy_noise,
-        noise_clip=options.noise_clip,
-        policy_delay=options.policy_delay,
-        exploration_noise=options.exploration_noise,
-        actor_learning_rate=options.actor_learning_rate,
-    )
+    return TD3(td3_model(options, env, device), **td3_settings(options))
+
+
+def td3_model(options: TD3Config, env: EnvSpec, device: torch.device, *, layer_norm: bool = False) -> MLPTD3Model:
+    """The networks of TD3 and its kin."""
+    settings = {"activation": options.activation, "layer_norm": layer_norm, **actor_and_critic_encoders(options, env)}
+    return MLPTD3Model(env.obs_dim, env.action_dim, options.hidden_sizes, **settings).to(device)
+
+
+def td3_settings(options: TD3Config) -> TD3Settings:
+    """The learner's arguments that TD3 and its kin share."""
+    return {
+        "learning_rate": options.learning_rate,
+        "gamma": options.gamma,
+        "tau": options.tau,
+        "policy_noise": options.policy_noise,
+        "noise_clip": options.noise_clip,
+        "policy_delay": options.policy_delay,
+        "exploration_noise": options.exploration_noise,
+        "actor_learning_rate": options.actor_learning_rate,
+    }
 
 
 def train_td3(config: TrainConfig, **session_options: Unpack[SessionOptions]) -> TrainResult:

@@ -134,7 +134,7 @@ def _training(policy: Policy, checkpoint: Path | None) -> list[tuple[str, str]]:
         return []
     metadata = read_header(checkpoint).metadata
     step = metadata.get("step", step_of(checkpoint))
-    rows = [("trained", f"{step:,} of {policy.config.total_timesteps:,} steps")] if step >= 0 else []
+    rows = [("trained", f"{step:,} of {policy.config.budget:,} steps")] if step >= 0 else []
     run_dir = run_directory_of(checkpoint)
     if run_dir is None or not (run_dir / "metrics.jsonl").is_file():
         return rows

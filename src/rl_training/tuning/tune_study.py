@@ -57,7 +57,7 @@ def make_pruner(plan: TunePlan) -> Any:
     optuna = require_optuna()
     if plan.pruner == "none":
         return optuna.pruners.NopPruner()
-    warmup = int(WARMUP_SHARE * plan.config.total_timesteps)
+    warmup = int(WARMUP_SHARE * plan.config.budget)
     return optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS // 2, n_warmup_steps=warmup)
 
 

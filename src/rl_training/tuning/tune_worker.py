@@ -72,7 +72,7 @@ def run_trial(trial: Trial, plan: TunePlan, values: dict[str, Any]) -> float | N
         if index < len(scores):  # a process that died had finished this one
             continue
         config = plan.trial_config(values, seed=seed)
-        steps = config.total_timesteps
+        steps = config.budget
         curve = Curve(trial, offset=index * steps, end=len(plan.seeds) * steps, told=told)
         origin = trial.user_attrs.get("continues", trial.number)
         result = train_or_resume(config, f"trial{origin:04d}", curve)

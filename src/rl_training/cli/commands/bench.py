@@ -89,7 +89,7 @@ def _seeds(text: str | None) -> list[int] | None:
 
 def _print_jobs(jobs: list[Job]) -> None:
     rows = [
-        (job.entry, str(job.seed), f"{job.config.total_timesteps:,}", str(job.config.threads), _state(job), str(job.run_dir))
+        (job.entry, str(job.seed), f"{job.config.budget:,}", str(job.config.threads), _state(job), str(job.run_dir))
         for job in jobs
     ]
     table(("entry", "seed", "steps", "threads", "state", "run"), rows)

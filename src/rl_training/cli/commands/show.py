@@ -78,6 +78,8 @@ def default_words(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, tuple | list):
         return f"[{', '.join(map(str, value))}]"
+    if (given := getattr(value, "model_fields_set", None)) is not None:  # a group of settings: what it says itself
+        return f"{{{', '.join(f'{name}: {default_words(getattr(value, name))}' for name in sorted(given))}}}"
     return (
         f"{value:,}".replace(",", "_") if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
     )

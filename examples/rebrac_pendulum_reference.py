@@ -1,0 +1,6 @@
+"""ReBRAC on the task of its packaged preset, from first step to evaluated policy."""
+
+from _reference import main
+
+if __name__ == "__main__":
+    main("rebrac/pendulum")
