@@ -3,6 +3,7 @@
     kills     SIGKILL at random moments, so many per family of algorithms, each run resumed until it ends
     writes    SIGKILL aimed into the writing of a checkpoint
     signals   SIGTERM and SIGINT at random moments
+    ends      SIGKILL at random moments and after every single save, in runs that early stopping ends before their time
 
 Every run that comes to its end is compared, byte for byte, with one that nobody disturbed. The first difference ends the
 script with exit code 1, and nothing is written; otherwise results/PART.json is.
@@ -27,7 +28,7 @@ sys.path[0:0] = [str(ROOT / "src"), str(ROOT / "tests" / "helpers"), str(ROOT / 
 from kills import Tally, Victim  # noqa: E402
 from nursery import Nursery  # noqa: E402
 from record import write_record  # noqa: E402
-from small_runs import NAMES, small_config  # noqa: E402
+from small_runs import ENDS_EARLY, NAMES, small_config  # noqa: E402
 
 from rl_training.options import load_options_class  # noqa: E402
 from rl_training.options._dynamics import DynamicsOptions  # noqa: E402
@@ -49,15 +50,17 @@ EVERY_TURN = {"log_interval": 1, "checkpoint_interval": 10**6}  # each turn has 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", action="append", choices=["kills", "writes", "signals"], help="all without one")
+    parser.add_argument("--part", action="append", choices=["kills", "writes", "signals", "ends"], help="all without one")
     parser.add_argument("--kills", type=int, default=100, help="per family (default: 100)")
     parser.add_argument("--writes", type=int, default=200, help="kills in a write, in all (default: 200)")
     parser.add_argument("--signals", type=int, default=50, help="of each kind, in all (default: 50)")
+    parser.add_argument("--ends", type=int, default=100, help="random kills in runs that end early, in all (default: 100)")
     args = parser.parse_args()
     parts: dict[str, Callable[[Nursery], dict[str, Any]]] = {
         "kills": lambda nursery: {"families": kills(nursery, args.kills)},
         "writes": lambda nursery: {"configurations": NAMES, **writes(nursery, args.writes)},
         "signals": lambda nursery: {"configurations": NAMES, "signals": signals(nursery, args.signals)},
+        "ends": lambda nursery: {"configurations": NAMES, **ends(nursery, args.ends)},
     }
     with Nursery() as nursery:
         for part in args.part or parts:
@@ -92,6 +95,16 @@ def signals(nursery: Nursery, times: int) -> dict[str, Any]:
         signum.name: over(NAMES, times, nursery, lambda victim, share, s=signum: victim.interrupt(share, s), **EVERY_TURN)
         for signum in (signal.SIGTERM, signal.SIGINT)
     }
+
+
+def ends(nursery: Nursery, times: int) -> dict[str, Any]:
+    def fault(victim: Victim, share: int) -> Tally:
+        saves = victim.kill_after_every_save()
+        saves["kills after a save"] = saves["kills"]
+        saves += victim.kill(share)
+        return saves
+
+    return over(NAMES, times, nursery, fault, algo_kwargs=ENDS_EARLY)
 
 
 def over(
