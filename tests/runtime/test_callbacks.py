@@ -100,7 +100,7 @@ def test_a_callbacks_memory_survives_a_resume(tmp_path):
         def on_update_end(self, trainer, result):
             self.turns += 1
             if trainer.global_step == 120 and not self.resumed:
-                trainer.request_stop("half")
+                trainer.request_stop("half", over=False)
 
         def state_dict(self):
             return {"turns": self.turns}
@@ -171,11 +171,28 @@ def test_early_stopping_goes_on_counting_after_a_resume():
     assert len(stops) == 1
 
 
-def test_a_metric_that_does_not_exist_is_named():
+def test_a_metric_that_is_not_there_is_named_once_and_stops_nothing(caplog):
     callback, trainer, stops = stopping(metric="critic_los", patience=1)
-    feed(callback, trainer, [1.0])
-    assert "critic_los" in stops[0]
-    assert "eval_return_mean" in stops[0]
+    for trainer.global_step in (10, 20, 30):
+        callback.on_eval_end(trainer, {"eval_return_mean": 1.0, "critic_loss": 1.0})
+    assert stops == []
+    (said,) = [record.message for record in caplog.records]
+    assert said.startswith("step 10: early_stopping.metric 'critic_los' is not among the metrics")
+    assert "did you mean 'critic_loss'" in said
+
+
+def test_early_stopping_waits_for_a_metric_that_comes_with_the_first_episode(tmp_path):
+    """Two environments with episodes of 30 steps: the first have ended at step 60, after evaluations at 20 and 40."""
+    options = {"eval_interval": 20, "early_stopping": {"metric": "episode_return", "patience": 1, "min_delta": 1e9}}
+    result = train(small_config("sac", tmp_path, algo_kwargs=options))
+    assert result.metrics["global_step"] == 80  # its second value
+    assert "episode_return has not improved for 1 evaluations" in result.metrics["stop_reason"]
+
+
+def test_a_metric_of_the_learner_is_waited_for_until_it_learns(tmp_path):
+    options = {"eval_interval": 20, "early_stopping": {"metric": "critic_loss", "target_value": 0.0, "mode": "max"}}
+    result = train(small_config("sac", tmp_path, algo_kwargs=options))
+    assert result.metrics["global_step"] == 40  # learning starts with 32 transitions
 
 
 def test_a_second_interrupt_leaves_at_once(tmp_path):
