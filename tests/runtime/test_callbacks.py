@@ -1,5 +1,6 @@
 """Hooks, early stopping and intervals: what happens when in the one training loop."""
 
+import logging
 import os
 import signal
 from types import SimpleNamespace
@@ -7,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from small_runs import history, small_config, train
 
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, TrainingInterrupted
 from rl_training.options.base import EVALUATION_METRICS, EarlyStopping
 from rl_training.runtime.callbacks import Callback, EarlyStoppingCallback
 from rl_training.runtime.workflows import resume_training
@@ -207,3 +208,24 @@ def test_a_second_interrupt_leaves_at_once(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(small_config("ppo", tmp_path), callbacks=[Impatient()])
     assert not Impatient.after
+
+
+class Unwritable(logging.Handler):
+    """As a stream that is in the middle of a write."""
+
+    def emit(self, record):
+        raise RuntimeError("reentrant call inside <_io.BufferedWriter name='<stdout>'>")
+
+
+def test_a_signal_that_cannot_be_told_about_ends_the_turn_all_the_same(tmp_path):
+    class Told(Callback):
+        def on_collect_end(self, trainer, result):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    unwritable, told = Unwritable(), logging.getLogger("rl_training.runtime.signals")
+    told.addHandler(unwritable)
+    try:
+        with pytest.raises(TrainingInterrupted, match="interrupted at step 20; everything is saved"):
+            train(small_config("ppo", tmp_path), callbacks=[Told()])
+    finally:
+        told.removeHandler(unwritable)

@@ -165,8 +165,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if "--with-parent" in words:
         words.remove("--with-parent")
-        # Ctrl-C on a terminal reaches this process too, but how to end is the benchmark's to say
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        # Ctrl-C on a terminal, and its end, reach this process too, but how to end is the benchmark's to say
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
         end_with_parent()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
     try:

@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if "--with-parent" in words:
         words.remove("--with-parent")
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # how to end is the parent's to say
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})  # how to end is the parent's to say
         end_with_parent()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
     try:
