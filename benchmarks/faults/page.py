@@ -41,6 +41,12 @@ evaluates, logs and saves: `tests/contracts/test_exact_resume.py`, `tests/faults
 torch threads, another processor, compiled passes or none, or another version of torch, numpy, gymnasium or MuJoCo. Metadata record them, and a resume says which
 differ ([exact resume](explanation/exact-resume.md)).
 
+## An environment that cannot be resumed exactly is noticed
+Exact resume takes an episode for a function of its seed and its actions. A resume repeats the running and the last finished episode of each training
+environment, a direction of the last generation, and an episode of the last evaluation; one that comes out differently is told, and the run is `exact: false` for good.
+`tests/contracts/test_impure_environments.py` tries it in every algorithm, with five kinds of such environments; `tests/contracts/test_episodes.py` looks for them
+among all that Gymnasium brings. What shows in none of these episodes is not noticed: [what is checked](explanation/exact-resume.md#what-a-resume-checks-of-the-environments).
+
 ## Storage faults are told, and the last good checkpoint stays
 `tests/faults/test_storage.py`, `tests/experiment/test_checkpoint_damage.py`: an error with the file and the reason, exit code 2.
 

@@ -9,6 +9,8 @@ import pytest
 from small_runs import history, small_config, train
 
 from rl_training.errors import ConfigError, TrainingInterrupted
+from rl_training.experiment.checkpoint import load_checkpoint
+from rl_training.experiment.metadata import read_metadata
 from rl_training.options.base import EVALUATION_METRICS, EarlyStopping
 from rl_training.runtime.callbacks import Callback, EarlyStoppingCallback
 from rl_training.runtime.workflows import resume_training
@@ -114,6 +116,70 @@ def test_a_callbacks_memory_survives_a_resume(tmp_path):
     half = train(small_config("ppo", tmp_path), callbacks=[first])
     resume_training(half.run_dir, callbacks=[Recorder(), second])
     assert second.turns == 12
+
+
+class Curriculum(Callback):
+    """Makes smaller steps with time, and remembers for how long."""
+
+    def __init__(self):
+        self.turns = 0
+
+    def on_update_end(self, trainer, result):
+        self.turns += 1
+        trainer.algorithm.optimizer.learning_rate = 1e-3 / self.turns
+
+    def state_dict(self):
+        return {"turns": self.turns}
+
+    def load_state_dict(self, state):
+        self.turns = state["turns"]
+
+
+class CutAt(Callback):
+    def on_collect_end(self, trainer, result):
+        if trainer.global_step == 120:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_callbacks_that_are_not_given_to_a_resume_are_named_and_their_memory_is_kept(tmp_path, caplog):
+    with pytest.raises(TrainingInterrupted, match=r"resume_training\('.*', callbacks=\[\.\.\.\]\)") as caught:
+        train(small_config("ppo", tmp_path), callbacks=[Curriculum(), CutAt()])
+    run_dir = caught.value.result.run_dir
+    without = resume_training(run_dir, run_suffix="without")
+    (said,) = [record.getMessage() for record in caplog.records if "NOT EXACT" in record.getMessage()]
+    assert "callbacks that the run was trained with are not given now: Curriculum. " in said
+    assert read_metadata(without.run_dir)["exact"] is False
+    state = load_checkpoint(without.checkpoint_path).trainer_state
+    assert (state["callbacks"], state["exact"]) == ({"Curriculum#0": {"turns": 6}}, False)
+
+    caplog.clear()
+    given = Curriculum()
+    resume_training(run_dir, callbacks=[given])
+    assert given.turns == 12
+    assert read_metadata(run_dir)["exact"] is True
+    assert "NOT EXACT" not in caplog.text
+
+    late = Curriculum()
+    resume_training(without.checkpoint_path, total_timesteps=260, callbacks=[late])
+    assert late.turns == 7
+    assert read_metadata(without.run_dir)["exact"] is False  # for good
+
+
+def test_callbacks_without_a_memory_may_come_and_go(tmp_path, caplog):
+    with pytest.raises(TrainingInterrupted, match="rl-training resume --checkpoint") as caught:
+        train(small_config("ppo", tmp_path), callbacks=[Recorder(), CutAt()])
+    resume_training(caught.value.result.run_dir)
+    assert "NOT EXACT" not in caplog.text
+
+
+def test_early_stopping_that_is_taken_out_of_the_configuration_is_no_callback_that_is_missed(tmp_path, caplog):
+    config = small_config("ppo", tmp_path, algo_kwargs={"early_stopping": {"patience": 9}})
+    with pytest.raises(TrainingInterrupted) as caught:
+        train(config, callbacks=[CutAt()])
+    result = caught.value.result
+    plain = config.replace(algo_kwargs={**config.algo_kwargs, "early_stopping": None})
+    train(plain, checkpoint_state=load_checkpoint(result.checkpoint_path), run_dir=result.run_dir)
+    assert "NOT EXACT" not in caplog.text
 
 
 def stopping(**options):

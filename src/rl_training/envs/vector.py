@@ -54,6 +54,11 @@ def action_dtype(spec: EnvSpec) -> np.dtype[Any]:
     return np.dtype(np.int64 if spec.discrete else np.float32)
 
 
+def action_shape(spec: EnvSpec) -> tuple[int, ...]:
+    """Of one environment's action."""
+    return () if spec.discrete else (spec.action_dim,)
+
+
 def make_envs(
     source: EnvSource,
     spec: EnvSpec,

@@ -63,6 +63,12 @@ def named_callbacks(callbacks: Sequence[Callback]) -> list[tuple[str, Callback]]
     return [(f"{kind}#{kinds[:i].count(kind)}", callbacks[i]) for i, kind in enumerate(kinds)]
 
 
+def callbacks_with_memory(callbacks: Sequence[Callback]) -> list[str]:
+    """The names of those that a resume has to be given again; the library's own comes by its option."""
+    ours = EarlyStoppingCallback.__name__
+    return [name for name, callback in named_callbacks(callbacks) if not name.startswith(ours) and callback.state_dict()]
+
+
 class EarlyStoppingCallback(Callback):
     """Stops when a metric has reached its target, or has not improved for `patience` evaluations."""
 

@@ -19,7 +19,7 @@ from rl_training.experiment.checkpoint import CheckpointState, Saved, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import step_of
 from rl_training.experiment.run import Run
-from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.callbacks import Callback, callbacks_with_memory
 from rl_training.runtime.collector import Collector, Explorer
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.generation import RemotePopulation
@@ -31,7 +31,7 @@ from rl_training.runtime.rng import Stream, TorchRng
 from rl_training.runtime.scheduling import Scheduling
 from rl_training.runtime.session_state import checkpoint_of, restore
 from rl_training.runtime.signals import Abandoned, StopSignals, interruption
-from rl_training.types import Collected, EnvSpec, TrainResult, UpdateResult
+from rl_training.types import Collected, EnvSpec, State, TrainResult, UpdateResult
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ class Session:
     ) -> None:
         self.config, self.spec, self.run, self.pool, self.evaluator = config, spec, run, pool, evaluator
         self.callbacks, self.resume_from = list(callbacks), resume_from
+        self.absent_memories: dict[str, State] = {}  # of callbacks that the run once had
         self.options = config.options
         self.device = evaluator.device
         self.progress = Progress()
@@ -60,6 +61,7 @@ class Session:
         self.origins: dict[str, Any] = {}  # for checkpoints: of what the configuration alone does not say
         self.stop_reason: str | None = None
         self.over = False  # ended for good: a resume honours it
+        self.exact = True  # what an uninterrupted run would be
         self.update_metrics: dict[str, Any] = {}
         self.eval_metrics: dict[str, Any] = {}
         self.eval_step = -1
@@ -80,6 +82,12 @@ class Session:
         if self.stop_reason is None and not self._saved_for_good:
             self.stop_reason, self.over = reason, over
             log.info("stopping at step %d: %s", self.global_step, reason)
+
+    def note_inexact(self) -> None:
+        """From here on the run is not what an uninterrupted one would have been; once is enough."""
+        if self.exact:
+            self.exact = False
+            self.run.note_inexact()
 
     def collector(self, algorithm: Explorer) -> Collector:
         """Of this run's training environments."""
@@ -239,6 +247,8 @@ class Session:
 
     def save_checkpoint(self, *, wait: bool = True) -> Path:
         """Write the whole state, if the learner is finite; the newest few stay. Without `wait` its name comes a bit later."""
+        if not self.loop.exact:  # environments that were lent for an evaluation may not have come back
+            self.note_inexact()
         state = checkpoint_of(self)
         if bad := not_finite(state.algorithm_state):
             raise self._stopped(f"step {self.global_step}: {'; '.join(bad[:4])}")
@@ -253,4 +263,6 @@ class Session:
         result = TrainResult(self.run.directory, path, self.final_metrics())
         for callback in self.callbacks:
             callback.on_train_end(self, result)
-        raise interruption(self.signals.received, result, step=self.global_step, made_on=self.origins.get("made_on"))
+        given = {"env=...": self.origins.get("made_on") is not None, "callbacks=[...]": callbacks_with_memory(self.callbacks)}
+        needs = [words for words, wanted in given.items() if wanted]
+        raise interruption(self.signals.received, result, step=self.global_step, needs=needs)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.experiment.checkpoint import STATE_PARTS, CheckpointState
 from rl_training.experiment.config import TrainConfig
-from rl_training.runtime.callbacks import named_callbacks
-from rl_training.runtime.evaluation import evaluation_state
+from rl_training.runtime.callbacks import EarlyStoppingCallback, named_callbacks
 from rl_training.runtime.progress import plain_metrics
 from rl_training.types import State
 
@@ -32,7 +31,7 @@ def checkpoint_of(session: Session, parts: Sequence[str] = STATE_PARTS) -> Check
 
 
 def _trainer_state(session: Session) -> State:
-    memories = {name: callback.state_dict() for name, callback in named_callbacks(session.callbacks)}
+    memories = session.absent_memories | {name: each.state_dict() for name, each in named_callbacks(session.callbacks)}
     return {
         "progress": session.progress.state_dict(),
         "numerics": session.guard.state_dict(),
@@ -41,9 +40,16 @@ def _trainer_state(session: Session) -> State:
         "callbacks": {name: memory for name, memory in memories.items() if memory},
         "history_lines": session.run.history_lines,
         "update_metrics": plain_metrics(session.update_metrics),
-        "evaluation": evaluation_state(session.eval_step, session.eval_metrics, due=session.eval_due),
+        "evaluation": _evaluation_state(session),
         "over": session.stop_reason if session.over else None,
+        "exact": session.exact,
     }
+
+
+def _evaluation_state(session: Session) -> State:
+    """What is known of the last evaluation, and whether one was cut short since."""
+    known = {"step": session.eval_step, "metrics": plain_metrics(session.eval_metrics), "due": session.eval_due}
+    return {**known, "episode": session.evaluator.state_dict()}
 
 
 def restore(session: Session, saved: CheckpointState) -> None:
@@ -56,16 +62,31 @@ def restore(session: Session, saved: CheckpointState) -> None:
     session.progress.load_state_dict(trainer["progress"])
     if "numerics" in trainer:
         session.guard.load_state_dict(trainer["numerics"])
-    for name, callback in named_callbacks(session.callbacks):
-        if name in trainer["callbacks"]:
-            callback.load_state_dict(trainer["callbacks"][name])
+    _restore_callbacks(session, trainer["callbacks"])
     session.run.continue_history(trainer["history_lines"])
     session.update_metrics = dict(trainer.get("update_metrics", {}))
     _restore_evaluation(session, trainer.get("evaluation", {}))
     _restore_end(session, trainer.get("over"), saved)
     session.rng.load_state_dict(trainer["torch_rng"])
-    if session.pool is not None and not session.pool.exact:
-        session.run.note_inexact()
+    if not (session.loop.exact and trainer.get("exact", True)):
+        session.note_inexact()
+
+
+def _restore_callbacks(session: Session, memories: Mapping[str, State]) -> None:
+    """Each gets its memory back; that of one which is not there any more is kept for when it is given again."""
+    given = dict(named_callbacks(session.callbacks))
+    for name, memory in memories.items():
+        if name in given:
+            given[name].load_state_dict(memory)
+        elif not name.startswith(EarlyStoppingCallback.__name__):  # that one goes with its option
+            session.absent_memories[name] = memory
+    if session.absent_memories:
+        session.note_inexact()
+        log.warning(
+            "NOT EXACT: callbacks that the run was trained with are not given now: %s. What they do to training does not "
+            "happen; their memory is kept. Give them by resume_training(..., callbacks=[...]), for the command line has none",
+            ", ".join(name.partition("#")[0] for name in session.absent_memories),
+        )
 
 
 def _restore_evaluation(session: Session, saved: Mapping[str, Any]) -> None:
@@ -73,6 +94,9 @@ def _restore_evaluation(session: Session, saved: Mapping[str, Any]) -> None:
     session.eval_due = bool(saved.get("due") and session.config.eval_episodes)
     if saved.get("metrics", {}).get("eval_episodes") == session.config.eval_episodes:
         session.eval_step, session.eval_metrics = saved["step"], dict(saved["metrics"])
+    num_episodes = session.config.eval_episodes
+    if num_episodes and "episode" in saved and not session.evaluator.repeat(saved["episode"], num_episodes=num_episodes):
+        session.note_inexact()
 
 
 def _restore_end(session: Session, reason: str | None, saved: CheckpointState) -> None:

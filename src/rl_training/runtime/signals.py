@@ -72,10 +72,10 @@ class StopSignals:
             raise Abandoned
 
 
-def interruption(signum: int, result: TrainResult, *, step: int, made_on: Sequence[str] | None) -> TrainingInterrupted:
-    """What ends a run that is saved, with the way to go on; by command only where an id says what the environment is."""
+def interruption(signum: int, result: TrainResult, *, step: int, needs: Sequence[str]) -> TrainingInterrupted:
+    """What ends a run that is saved, with the way to go on: by command, unless it `needs` what only a program can give."""
     command = f"rl-training resume --checkpoint {shlex.quote(str(result.run_dir))}"
-    if made_on is not None:
-        command = f"rl_training.runtime.workflows.resume_training({str(result.run_dir)!r}, env=...)"
+    if needs:
+        command = f"rl_training.runtime.workflows.resume_training({str(result.run_dir)!r}, {', '.join(needs)})"
     message = f"interrupted at step {step}; everything is saved. Go on with:\n  {command}"
     return TrainingInterrupted(message, signum=signum, result=result)
