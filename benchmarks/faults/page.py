@@ -38,8 +38,8 @@ file has another name, which nobody reads. Checkpoints lost or runs that differ:
 ## The same settings give the same bytes
 Whatever the process, its hash seed and folder, the backend (`local_sync` or `local_async`), the progress bar, and how often one
 evaluates, logs and saves: `tests/contracts/test_exact_resume.py`, `tests/faults/test_determinism.py`. It cannot hold across another number of
-torch threads, another processor, compiled passes or none, or another version of torch, numpy, gymnasium or MuJoCo. Metadata record them, and a resume says which
-differ ([exact resume](explanation/exact-resume.md)).
+torch threads, another processor, compiled passes or none or another build of them, or another version of torch, numpy, gymnasium, MuJoCo, Box2D or the C library. Checkpoints
+record them, and a resume says which differ ([exact resume](explanation/exact-resume.md#where-it-cannot-hold)).
 
 ## An environment that cannot be resumed exactly is noticed
 Exact resume takes an episode for a function of its seed and its actions. A resume repeats the running and the last finished episode of each training

@@ -244,3 +244,37 @@ def test_only_what_can_change_the_bits_counts_as_a_difference():
     ]
     assert environment_differences(old, old) == []
     assert environment_differences({}, new) == []
+
+
+def test_instructions_and_switches_that_libraries_choose_their_kernels_by_count():
+    old = {"cpu_instructions": ["avx", "avx2", "fma"], "switches": {"MKL_CBWR": "AVX2"}, "passes_build": "a1"}
+    new = {"cpu_instructions": ["avx", "avx512f", "fma"], "switches": {"OPENBLAS_CORETYPE": "SkylakeX"}, "passes_build": "b2"}
+    assert environment_differences(old, new) == [
+        "the processor's instructions differ: no avx2, avx512f",
+        "the build of the compiled passes was a1 and is b2",
+        "MKL_CBWR was AVX2 and is none",
+        "OPENBLAS_CORETYPE was none and is SkylakeX",
+    ]
+    assert environment_differences({"switches": {}}, {"switches": {}}) == []
+    assert environment_differences({}, new) == []  # of a version that did not look
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"MKL_CBWR": "COMPATIBLE"}, "MKL_CBWR was none and is COMPATIBLE"),
+        ({"OPENBLAS_CORETYPE": "SkylakeX"}, "OPENBLAS_CORETYPE was none and is SkylakeX"),
+        ({"ATEN_CPU_CAPABILITY": "default", "RL_TRAINING_NATIVE": "0"}, "the instructions that torch uses was "),
+    ],
+)
+def test_a_process_that_computes_otherwise_knows_it(variables: dict[str, str], said: str):
+    """Each of these gives PPO or SAC other bytes on some processor."""
+    code = "import json, torch; from rl_training.experiment.metadata import numeric_environment as n; print(json.dumps(n()))"
+
+    def environment(**more: str) -> dict[str, object]:
+        settings = {"PYTHONPATH": str(SOURCES), **more}
+        return json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=settings).stdout)
+
+    plain = environment()
+    assert environment_differences(plain, environment()) == []
+    assert any(sentence.startswith(said) for sentence in environment_differences(plain, environment(**variables)))
