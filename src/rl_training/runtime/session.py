@@ -113,8 +113,8 @@ class Session:
         begins = self.resume_from is None
         with must_fit():
             if self.resume_from is not None:
-                saved, self.resume_from = self.resume_from, None
-                restore(self, saved)
+                restore(self, self.resume_from)
+                self.resume_from = None
         self._initial = copied_checkpoint(checkpoint_of(self)) if begins else None
         self._pace.start()
         self.evaluator.before_step = self.signals.heed

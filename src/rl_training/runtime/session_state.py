@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rl_training.experiment.checkpoint import STATE_PARTS, CheckpointState
+from rl_training.experiment.checkpoint import STATE_PARTS, CheckpointState, Saved
 from rl_training.experiment.config import TrainConfig
 from rl_training.runtime.callbacks import EarlyStoppingCallback, named_callbacks
 from rl_training.runtime.progress import plain_metrics
@@ -52,7 +52,7 @@ def _evaluation_state(session: Session) -> State:
     return {**known, "episode": session.evaluator.state_dict()}
 
 
-def restore(session: Session, saved: CheckpointState) -> None:
+def restore(session: Session, saved: Saved) -> None:
     """Put the session where `saved` was; states of older versions lack some of it."""
     session.algorithm.load_state_dict(saved.algorithm_state)
     for name, buffer in session.loop.buffers.items():
@@ -64,6 +64,7 @@ def restore(session: Session, saved: CheckpointState) -> None:
         session.guard.load_state_dict(trainer["numerics"])
     _restore_callbacks(session, trainer["callbacks"])
     session.run.continue_history(trainer["history_lines"])
+    session.run.continue_best(session.global_step, eval_episodes=session.config.eval_episodes)
     session.update_metrics = dict(trainer.get("update_metrics", {}))
     _restore_evaluation(session, trainer.get("evaluation", {}))
     _restore_end(session, trainer.get("over"), saved)
@@ -99,7 +100,7 @@ def _restore_evaluation(session: Session, saved: Mapping[str, Any]) -> None:
         session.note_inexact()
 
 
-def _restore_end(session: Session, reason: str | None, saved: CheckpointState) -> None:
+def _restore_end(session: Session, reason: str | None, saved: Saved) -> None:
     """A run that something has ended stays ended, unless what decides about that was changed since."""
     if reason is None:
         return
