@@ -31,8 +31,12 @@ of a checkpoint, resumed until they end. The long version:
 of the file, {writes[point: written]} before its sync, {writes[point: synced]} after it, {writes[point: renamed]} after the renaming. What they leave of a
 file has another name, which nobody reads. Checkpoints lost or runs that differ: {writes[differences]}. All {writes[runs]} runs came to the same end.
 
+**A run that is ended before its time ends there again.** In {ends[kills after a save]} runs that early stopping ends, one of every small configuration for each
+of its saves, SIGKILL came right behind a save; {ends[random]} more kills at random moments. Between the save of the turn that decides and the end itself there are moments in which
+only the checkpoint knows that the run is over. All {ends[runs]} came to the undisturbed run's end; runs that differ: {ends[differences]}.
+
 **SIGTERM and SIGINT lose not one step.** The turn is finished and saved. `tests/test_checkpoint_workflows.py` sends both to every algorithm within a turn,
-`tests/faults/test_kill.py` at random moments to a run that makes no other checkpoint.
+`tests/faults/test_kill.py` at random moments to a run that makes no other checkpoint. SIGHUP does as SIGTERM: tests close a terminal under a training.
 {signals}
 
 ## The same settings give the same bytes
@@ -104,7 +108,7 @@ The kills here fall into a loop that saves the same small model under the same n
 model and not the second. In the hostile file of Stable-Baselines3 one entry was added to a model it had saved; ours has no place for one, so
 it was given a pickle and a zip of one under a checkpoint's name.
 
-Made by `{kills[command]}`, `{writes[command]}` and `{peers[command]}`; this page by
+Made by `{kills[command]}`, `{writes[command]}`, `{ends[command]}` and `{peers[command]}`; this page by
 `python benchmarks/faults/page.py`. {machine}
 """
 
@@ -115,7 +119,8 @@ SIGNAL_HEAD = """
 
 
 def page() -> str:
-    kills, writes, peers, soak = (read(name) for name in ("kills", "writes", "peers", "soak"))
+    kills, writes, ends, peers, soak = (read(name) for name in ("kills", "writes", "ends", "peers", "soak"))
+    ends["random"] = ends["kills"] - ends["kills after a save"]
     faults = peers["faults"]
     rows = [(title, *(words(faults[name][who]) for who in ("ours", "sb3"))) for name, (title, words) in PEER_ROWS.items()]
     versions = ", ".join(f"{name} {version}" for name, version in peers["versions"].items() if name != "rl_training")
@@ -123,6 +128,7 @@ def page() -> str:
     return TEXT.format(
         families="\n".join(family_row(name, family, kills["differences"]) for name, family in kills["families"].items()),
         writes=writes,
+        ends=ends,
         kills=kills,
         signals=signal_table(),
         soak=soak,
