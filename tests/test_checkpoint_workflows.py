@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import product
 
 import numpy as np
 import pytest
@@ -159,8 +160,9 @@ class SendSignal(Callback):
             os.kill(os.getpid(), self.signum)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("name", "signum"), [*product(ALGORITHMS, (signal.SIGINT, signal.SIGTERM)), ("ppo", signal.SIGHUP), ("ars", signal.SIGHUP)]
+)
 def test_a_signal_ends_the_turn_saves_and_loses_nothing(name, signum, tmp_path):
     from rl_training.errors import TrainingInterrupted
 
@@ -174,6 +176,15 @@ def test_a_signal_ends_the_turn_saves_and_loses_nothing(name, signum, tmp_path):
     rest = resume_training(caught.value.result.run_dir)
     assert state_difference(whole.checkpoint_path, rest.checkpoint_path) is None
     assert history(whole.run_dir) == history(rest.run_dir)
+
+
+def test_a_hangup_that_is_ignored_as_by_nohup_ends_nothing(tmp_path):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        result = train(small_config("ppo", tmp_path), callbacks=[SendSignal(signal.SIGHUP, 100)])
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert result.metrics["global_step"] == 240
 
 
 def test_a_missing_checkpoint_is_named(tmp_path):

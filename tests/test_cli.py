@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import shlex
 import signal
@@ -23,6 +24,7 @@ from rl_training.cli.results import number
 from rl_training.cli.settings import resolve_config
 from rl_training.cli.tables import emphasis
 from rl_training.experiment.checkpoint import load_checkpoint
+from rl_training.experiment.locate import resolve_checkpoint
 from rl_training.experiment.lock import RunLock
 from rl_training.options import algorithm_names, load_options_class
 from rl_training.reports.recorded_runs import read_run
@@ -400,7 +402,7 @@ def test_a_run_directory_in_use_gives_exit_code_3(trained: dict[str, Any], capsy
     RunLock(trained["run_dir"]).release()
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_saves_and_prints_the_command_that_goes_on(
     signum: signal.Signals, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -422,6 +424,36 @@ def test_a_signal_saves_and_prints_the_command_that_goes_on(
     assert command is not None
     assert main([*shlex.split(command[1]), "--total-timesteps", str(step + 32)]) == 0
     assert closing(capsys.readouterr().out)[0]["metrics"]["global_step"] == step + 32
+
+
+ON_A_TERMINAL = """
+import fcntl, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from rl_training.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_terminal_that_is_closed_costs_not_one_step(tmp_path: Path):
+    """Its end is a SIGHUP, and nothing can be written to it any more."""
+    often = {"num_envs": 1, "total_timesteps": 10_000_000, "log_interval": 1, "checkpoint_interval": 10**7}
+    (tmp_path / "config.yaml").write_text(load_config("ppo/cartpole").replace(output_dir=tmp_path, **often).to_yaml())
+    ours, theirs = os.openpty()
+    words = [sys.executable, "-c", ON_A_TERMINAL, "train", "--config", str(tmp_path / "config.yaml")]
+    environment = {"PYTHONPATH": str(REPOSITORY / "src"), "OMP_NUM_THREADS": "1", "TERM": "xterm"}
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+    with subprocess.Popen(words, env=environment, start_new_session=True, **pipes) as process:
+        os.close(theirs)
+        shown = b""
+        while b"steps/s" not in shown:
+            shown += os.read(ours, 4096)
+        os.close(ours)
+        process.wait(timeout=30)
+    (run_dir,) = tmp_path.glob("ppo__*")
+    state = load_checkpoint(resolve_checkpoint(run_dir)).trainer_state
+    lines = (run_dir / "metrics.jsonl").read_text().splitlines()
+    assert state["history_lines"] == len(lines) > 0
+    assert json.loads(lines[-1])["step"] == state["progress"]["global_step"]
 
 
 # --- plot and doctor

@@ -57,7 +57,7 @@ def test_no_environment_is_stepped_but_to_evaluate(tmp_path, monkeypatch):
 class StopInTheFit(Callback):
     def on_collect_end(self, trainer, result):
         if trainer.loop.fitting:
-            trainer.request_stop("the test wants it")
+            trainer.request_stop("the test wants it", over=False)
 
 
 def test_a_run_stopped_in_the_middle_of_the_fit_and_resumed_is_the_uninterrupted_run(tmp_path):

@@ -23,7 +23,7 @@ class StopAfterUpdates(Callback):
 
     def on_update_end(self, trainer, result):
         if trainer.progress.updates >= self.updates:
-            trainer.request_stop("the test wants it")
+            trainer.request_stop("the test wants it", over=False)
 
 
 def test_networks_begin_as_the_authors_do():

@@ -5,6 +5,7 @@
     signals   SIGTERM and SIGINT at random moments
     groups    SIGINT to the whole process group, as a terminal sends it, of runs with environments in workers
     tasks     SIGKILL at random moments on other people's environments: Box2D, and of others those that are installed
+    ends      SIGKILL at random moments and after every single save, in runs that early stopping ends before their time
 
 Every run that comes to its end is compared, byte for byte, with one that nobody disturbed. The first difference ends the
 script with exit code 1, and nothing is written; otherwise results/PART.json is.
@@ -32,7 +33,7 @@ sys.path[0:0] = [str(ROOT / "src"), str(ROOT / "tests" / "helpers"), str(ROOT / 
 from kills import Tally, Victim  # noqa: E402
 from nursery import Nursery  # noqa: E402
 from record import write_record  # noqa: E402
-from small_runs import NAMES, small_config  # noqa: E402
+from small_runs import ENDS_EARLY, NAMES, small_config  # noqa: E402
 
 from rl_training.options import load_options_class  # noqa: E402
 from rl_training.options._dynamics import DynamicsOptions  # noqa: E402
@@ -67,11 +68,12 @@ EVERY_TURN = {"log_interval": 1, "checkpoint_interval": 10**6}  # each turn has 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--part", action="append", choices=["kills", "writes", "signals", "groups", "tasks"], help="all without one"
+        "--part", action="append", choices=["kills", "writes", "signals", "ends", "groups", "tasks"], help="all without one"
     )
     parser.add_argument("--kills", type=int, default=100, help="per family (default: 100)")
     parser.add_argument("--writes", type=int, default=200, help="kills in a write, in all (default: 200)")
     parser.add_argument("--signals", type=int, default=50, help="of each kind, in all (default: 50)")
+    parser.add_argument("--ends", type=int, default=100, help="random kills in runs that end early, in all (default: 100)")
     parser.add_argument("--groups", type=int, default=50, help="signals to groups, in all (default: 50)")
     parser.add_argument("--tasks", type=int, default=20, help="kills for each environment (default: 20)")
     args = parser.parse_args()
@@ -79,6 +81,7 @@ def main() -> None:
         "kills": lambda nursery: {"families": kills(nursery, args.kills)},
         "writes": lambda nursery: {"configurations": NAMES, **writes(nursery, args.writes)},
         "signals": lambda nursery: {"configurations": NAMES, "signals": signals(nursery, args.signals)},
+        "ends": lambda nursery: {"configurations": NAMES, **ends(nursery, args.ends)},
         "groups": lambda nursery: {"configurations": IN_WORKERS, **groups(nursery, args.groups)},
         "tasks": lambda nursery: tasks(nursery, args.tasks),
     }
@@ -134,6 +137,16 @@ def tasks(nursery: Nursery, times: int) -> dict[str, Any]:
     packages = sorted({package for _, _, package in TASKS.values()})
     found = {package: version(PROJECTS[package]) for package in packages if find_spec(package) is not None}
     return {"tasks": done, "packages": found, "not installed": [name for name in packages if name not in found]}
+
+
+def ends(nursery: Nursery, times: int) -> dict[str, Any]:
+    def fault(victim: Victim, share: int) -> Tally:
+        saves = victim.kill_after_every_save()
+        saves["kills after a save"] = saves["kills"]
+        saves += victim.kill(share)
+        return saves
+
+    return over(NAMES, times, nursery, fault, algo_kwargs=ENDS_EARLY)
 
 
 def over(

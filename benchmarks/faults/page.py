@@ -31,15 +31,25 @@ of a checkpoint, resumed until they end. The long version:
 of the file, {writes[point: written]} before its sync, {writes[point: synced]} after it, {writes[point: renamed]} after the renaming. What they leave of a
 file has another name, which nobody reads. Checkpoints lost or runs that differ: {writes[differences]}. All {writes[runs]} runs came to the same end.
 
+**A run that is ended before its time ends there again.** In {ends[kills after a save]} runs that early stopping ends, one of every small configuration for each
+of its saves, SIGKILL came right behind a save; {ends[random]} more kills at random moments. Between the save of the turn that decides and the end itself there are moments in which
+only the checkpoint knows that the run is over. All {ends[runs]} came to the undisturbed run's end; runs that differ: {ends[differences]}.
+
 **SIGTERM and SIGINT lose not one step.** The turn is finished and saved. `tests/test_checkpoint_workflows.py` sends both to every algorithm within a turn,
-`tests/faults/test_kill.py` at random moments to a run that makes no other checkpoint.
+`tests/faults/test_kill.py` at random moments to a run that makes no other checkpoint. SIGHUP does as SIGTERM: tests close a terminal under a training.
 {signals}
 
 ## The same settings give the same bytes
 Whatever the process, its hash seed and folder, the backend (`local_sync` or `local_async`), the progress bar, and how often one
 evaluates, logs and saves: `tests/contracts/test_exact_resume.py`, `tests/faults/test_determinism.py`. It cannot hold across another number of
-torch threads, another processor, compiled passes or none, or another version of torch, numpy, gymnasium or MuJoCo. Metadata record them, and a resume says which
-differ ([exact resume](explanation/exact-resume.md)).
+torch threads, another processor, compiled passes or none or another build of them, or another version of torch, numpy, gymnasium, MuJoCo, Box2D or the C library. Checkpoints
+record them, and a resume says which differ ([exact resume](explanation/exact-resume.md#where-it-cannot-hold)).
+
+## An environment that cannot be resumed exactly is noticed
+Exact resume takes an episode for a function of its seed and its actions. A resume repeats the running and the last finished episode of each training
+environment, a direction of the last generation, and an episode of the last evaluation; one that comes out differently is told, and the run is `exact: false` for good.
+`tests/contracts/test_impure_environments.py` tries it in every algorithm, with five kinds of such environments; `tests/contracts/test_episodes.py` looks for them
+among all that Gymnasium brings. What shows in none of these episodes is not noticed: [what is checked](explanation/exact-resume.md#what-a-resume-checks-of-the-environments).
 
 ## Storage faults are told, and the last good checkpoint stays
 `tests/faults/test_storage.py`, `tests/experiment/test_checkpoint_damage.py`: an error with the file and the reason, exit code 2.
@@ -98,7 +108,7 @@ The kills here fall into a loop that saves the same small model under the same n
 model and not the second. In the hostile file of Stable-Baselines3 one entry was added to a model it had saved; ours has no place for one, so
 it was given a pickle and a zip of one under a checkpoint's name.
 
-Made by `{kills[command]}`, `{writes[command]}` and `{peers[command]}`; this page by
+Made by `{kills[command]}`, `{writes[command]}`, `{ends[command]}` and `{peers[command]}`; this page by
 `python benchmarks/faults/page.py`. {machine}
 """
 
@@ -109,7 +119,8 @@ SIGNAL_HEAD = """
 
 
 def page() -> str:
-    kills, writes, peers, soak = (read(name) for name in ("kills", "writes", "peers", "soak"))
+    kills, writes, ends, peers, soak = (read(name) for name in ("kills", "writes", "ends", "peers", "soak"))
+    ends["random"] = ends["kills"] - ends["kills after a save"]
     faults = peers["faults"]
     rows = [(title, *(words(faults[name][who]) for who in ("ours", "sb3"))) for name, (title, words) in PEER_ROWS.items()]
     versions = ", ".join(f"{name} {version}" for name, version in peers["versions"].items() if name != "rl_training")
@@ -117,6 +128,7 @@ def page() -> str:
     return TEXT.format(
         families="\n".join(family_row(name, family, kills["differences"]) for name, family in kills["families"].items()),
         writes=writes,
+        ends=ends,
         kills=kills,
         signals=signal_table(),
         soak=soak,

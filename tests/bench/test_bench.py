@@ -183,6 +183,18 @@ def test_more_evaluation_episodes_train_nothing_again(job: Job):
     assert (job.run_dir / "metrics.jsonl").read_text() == history
 
 
+def test_a_job_that_stopped_early_and_died_before_it_could_say_so_trains_no_further(tmp_path: Path):
+    early = tiny(early_stopping={"patience": 1, "min_delta": 1e9})
+    (job,) = jobs_of(suite_file(tmp_path, early))
+    result = json.loads(run_job(job).read_text())
+    assert result["curve"]["steps"] == [16, 32]
+    (job.run_dir / "trained.json").unlink()
+    (job.run_dir / "result.json").unlink()
+    again = json.loads(run_job(job).read_text())
+    assert (again["curve"]["steps"], again["returns"]) == (result["curve"]["steps"], result["returns"])
+    assert json.loads((job.run_dir / "trained.json").read_text())["metrics"]["global_step"] == 32
+
+
 def test_a_run_whose_checkpoints_are_all_damaged_is_set_aside(job: Job):
     run_job(job)
     for path in (job.run_dir / "checkpoints").glob("step_*"):

@@ -6,10 +6,14 @@ import gc
 import logging
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import gymnasium as gym
@@ -19,6 +23,7 @@ import toy_envs
 from gymnasium import spaces
 from gymnasium.wrappers import FlattenObservation, TimeLimit
 
+from rl_training.envs import processes
 from rl_training.envs.faults import EnvFault, all_finite
 from rl_training.envs.processes import start_method, travels
 from rl_training.envs.seeds import FEW, episode_seed, episode_seeds, generators, seed_sequence, state_words
@@ -518,9 +523,49 @@ def test_workers_outlive_signals_that_are_meant_for_their_parent(opened):
     envs = opened(EnvSource("toy_envs:ToyCounting-v0"), num_envs=2, backend="local_async")
     envs.reset(range(2), [0, 0])
     for pid in _pids(envs):
-        os.kill(pid, signal.SIGINT)
-        os.kill(pid, signal.SIGTERM)
+        for signum in processes.ENDING:
+            os.kill(pid, signum)
     assert envs.step(np.zeros(2, dtype=np.int64)).obs[:, 0].tolist() == [1, 1]
+
+
+def children() -> set[int]:
+    main = threading.main_thread().native_id
+    return set(map(int, Path(f"/proc/self/task/{main}/children").read_text().split()))
+
+
+@pytest.mark.parametrize("signum", processes.ENDING)
+def test_workers_outlive_them_while_they_start(signum, opened, capfd):
+    resource_tracker.ensure_running()
+    known, started, over = children(), set(), threading.Event()
+
+    def disturb() -> None:
+        while not over.wait(0.0005):
+            for pid in children() - known:
+                started.add(pid)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signum)
+
+    disturbing = threading.Thread(target=disturb)
+    disturbing.start()
+    try:
+        envs = opened(EnvSource("toy_envs:ToyCounting-v0"), num_envs=2, backend="local_async", num_workers=2)
+        envs.reset(range(2), [0, 0])
+    finally:
+        over.set()
+        disturbing.join()
+    assert started == set(_pids(envs))
+    assert envs.step(np.zeros(2, dtype=np.int64)).obs[:, 0].tolist() == [1, 1]
+    assert capfd.readouterr().err == ""
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
+
+
+def test_what_an_environment_starts_in_a_worker_can_be_ended(opened):
+    """Signals that are blocked or ignored are so in children too."""
+    envs = opened(EnvSource("toy_envs:ToyCounting-v0"), num_envs=1, backend="local_async")
+    status = Path(f"/proc/{_pids(envs)[0]}/status").read_text()
+    for mask in ("SigBlk", "SigIgn"):
+        kept = int(re.search(rf"{mask}:\s+(\w+)", status)[1], 16)
+        assert [number.name for number in processes.ENDING if kept >> (number - 1) & 1] == []
 
 
 SCRIPT = """

@@ -57,10 +57,32 @@ def test_runs_begun_in_the_same_second_get_names_of_their_own(tmp_path: Path):
 
 def test_an_existing_run_is_never_overwritten(run: Run, tmp_path: Path):
     run.log({"return": 1.0}, step=1)
+    run.save_checkpoint(state(1), step=1, keep=1)
     before = {path: path.read_bytes() for path in run.directory.rglob("*") if path.is_file()}
     with pytest.raises(ConfigError, match="never overwritten"):
         Run.create(Config(tmp_path), suffix="a")
     assert before == {path: path.read_bytes() for path in run.directory.rglob("*") if path.is_file()}
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_is_out_of_the_way_of_one_of_its_name(run: Run, tmp_path: Path, caplog):
+    run.log({"return": 1.0}, step=1)
+    with pytest.raises(RunBusyError):  # it may be about to save
+        Run.create(Config(tmp_path), suffix="a")
+    (
+        run.directory / "checkpoints" / "step_000000001.safetensors.7.partial"
+    ).touch()  # as a kill within the first save leaves it
+    run.close()
+    with Run.create(Config(tmp_path), suffix="a") as again:
+        assert (again.directory, again.num_lines) == (run.directory, 0)
+    aside = run.directory.with_name(f"{run.directory.name}.unsaved-1")
+    assert json.loads((aside / "metrics.jsonl").read_text())["step"] == 1
+    assert f"it is kept as {aside.name}, and the run begins anew" in caplog.text
+
+
+def test_a_folder_that_is_no_run_is_left_alone_whatever_its_name(tmp_path: Path):
+    (tmp_path / "sac__Pendulum-v1__seed3__a").mkdir()
+    with pytest.raises(ConfigError, match="never overwritten"):
+        Run.create(Config(tmp_path), suffix="a")
 
 
 @pytest.mark.parametrize("suffix", ["", "a/b", "../x", "a b", "n\0l", "x" * 101])
@@ -244,3 +266,37 @@ def test_only_what_can_change_the_bits_counts_as_a_difference():
     ]
     assert environment_differences(old, old) == []
     assert environment_differences({}, new) == []
+
+
+def test_instructions_and_switches_that_libraries_choose_their_kernels_by_count():
+    old = {"cpu_instructions": ["avx", "avx2", "fma"], "switches": {"MKL_CBWR": "AVX2"}, "passes_build": "a1"}
+    new = {"cpu_instructions": ["avx", "avx512f", "fma"], "switches": {"OPENBLAS_CORETYPE": "SkylakeX"}, "passes_build": "b2"}
+    assert environment_differences(old, new) == [
+        "the processor's instructions differ: no avx2, avx512f",
+        "the build of the compiled passes was a1 and is b2",
+        "MKL_CBWR was AVX2 and is none",
+        "OPENBLAS_CORETYPE was none and is SkylakeX",
+    ]
+    assert environment_differences({"switches": {}}, {"switches": {}}) == []
+    assert environment_differences({}, new) == []  # of a version that did not look
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"MKL_CBWR": "COMPATIBLE"}, "MKL_CBWR was none and is COMPATIBLE"),
+        ({"OPENBLAS_CORETYPE": "SkylakeX"}, "OPENBLAS_CORETYPE was none and is SkylakeX"),
+        ({"ATEN_CPU_CAPABILITY": "default", "RL_TRAINING_NATIVE": "0"}, "the instructions that torch uses was "),
+    ],
+)
+def test_a_process_that_computes_otherwise_knows_it(variables: dict[str, str], said: str):
+    """Each of these gives PPO or SAC other bytes on some processor."""
+    code = "import json, torch; from rl_training.experiment.metadata import numeric_environment as n; print(json.dumps(n()))"
+
+    def environment(**more: str) -> dict[str, object]:
+        settings = {"PYTHONPATH": str(SOURCES), **more}
+        return json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=settings).stdout)
+
+    plain = environment()
+    assert environment_differences(plain, environment()) == []
+    assert any(sentence.startswith(said) for sentence in environment_differences(plain, environment(**variables)))

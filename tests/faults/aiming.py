@@ -7,7 +7,7 @@ import signal
 from io import FileIO
 from pathlib import Path
 
-from rl_training.experiment import checkpoint_file, files
+from rl_training.experiment import checkpoint, checkpoint_file, files
 
 POINTS = ("byte", "written", "synced", "renamed")  # after which part of the work
 
@@ -46,7 +46,7 @@ def aim_into_write(*, save: int, point: str, byte: int = 0) -> None:
 
     checkpoint_file.write_all = dying_write
     files.os.fsync = dying_sync
-    files.sync_directory = dying_sync_directory
+    files.sync_directory = checkpoint.sync_directory = dying_sync_directory
 
 
 def _die() -> None:

@@ -18,7 +18,7 @@ from small_runs import history, small_config, state_difference
 from rl_training.experiment.checkpoint import verify_checkpoint
 from rl_training.experiment.checkpoint_reader import CheckpointFile
 from rl_training.experiment.config import TrainConfig
-from rl_training.experiment.locate import step_files
+from rl_training.experiment.locate import step_files, step_of
 
 CHECKPOINTS = 10  # in a whole run, about
 
@@ -64,9 +64,10 @@ class Victim:
         begin = time.monotonic()
         self.whole = self._finish_in_peace(self._begin_arguments("whole"))
         self.seconds = time.monotonic() - begin  # on this machine, at this hour
+        self.last_step = step_of(checkpoints(self.whole)[0])
 
     def _configuration(self, changes: dict[str, Any]) -> TrainConfig:
-        config = small_config(self.name, self.folder / "runs")
+        config = small_config(self.name, self.folder / "runs", algo_kwargs=changes.pop("algo_kwargs", {}))
         return config.replace(**{"checkpoint_interval": max(config.total_timesteps // CHECKPOINTS, 1), **changes})
 
     # --- faults
@@ -114,6 +115,23 @@ class Victim:
             self._require(place(run) >= before, f"a kill took the checkpoint of {before}")
             if not checkpoints(run):
                 run = self._begin()
+
+    def kill_after_every_save(self) -> Tally:
+        """SIGKILL when the first checkpoint file has its name, in another run when the second has it, and so on to the last."""
+        tally = Tally()
+        while True:
+            run = self._begin()
+            code = self._go_on(run, aim={"save": tally["kills"], "point": "renamed"})
+            if code == 0:  # there are no more saves than that
+                self._compare(run)
+                return tally
+            self._require(code == -signal.SIGKILL, f"exit code {code} after a kill behind a save")
+            tally["kills"] += 1
+            tally["before the first checkpoint"] += not checkpoints(run)
+            run = run if checkpoints(run) else self._begin()
+            self._require(self._go_on(run) == 0, "the resumed run failed")
+            self._compare(run)
+            tally["runs"] += 1
 
     def interrupt(self, times: int, signum: signal.Signals, *, group: bool = False) -> Tally:
         """SIGTERM or SIGINT at random moments, without any checkpoint but those a signal makes; to the process alone, or to its
@@ -167,7 +185,7 @@ class Victim:
     def _moment(self, run: Path) -> float:
         """Somewhere in what is left of the run."""
         known = checkpoints(run)
-        done = int(known[0].stem.removeprefix("step_")) / self.config.total_timesteps if known else 0.0
+        done = step_of(known[0]) / self.last_step if known and self.last_step else 0.0
         return self.chance.uniform(0.0, 0.95) * self.seconds * max(1.0 - done, 0.3)
 
     def _aim(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kills import Victim
 from nursery import Nursery
-from small_runs import ALGORITHMS
+from small_runs import ALGORITHMS, ENDS_EARLY
 
 from rl_training.experiment.registry import algorithm_names
 
@@ -27,6 +27,17 @@ def test_a_run_killed_five_times_ends_as_the_undisturbed_one(name: str, tmp_path
     tally += victim.kill_in_writes(2)
     assert tally["kills"] == KILLS
     assert tally["runs"] >= 2
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name == "sac" else pytest.mark.slow) for name in ALGORITHMS])
+def test_a_run_that_ends_early_and_is_killed_after_any_save_ends_as_the_undisturbed_one(
+    name: str, tmp_path: Path, nursery: Nursery
+):
+    """Between the save of the turn that decided the end and the end itself there are two moments to be killed in."""
+    victim = Victim(name, tmp_path / name, nursery, seed=0, algo_kwargs=ENDS_EARLY)
+    assert victim.last_step < victim.config.total_timesteps
+    tally = victim.kill_after_every_save()
+    assert tally["kills"] == tally["runs"] >= 3
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])

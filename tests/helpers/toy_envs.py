@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+import random
 import signal
 import subprocess
 import time
@@ -118,6 +119,35 @@ class Unseeded(Counting):
         obs, *rest = super().step(action)
         obs[1] = int.from_bytes(os.urandom(2), "little")
         return (obs, *rest)  # type: ignore[return-value]
+
+
+class Impure(Drift):
+    """Drift that is no function of its seed and its actions, by `fault`.
+
+    np_noise, py_noise: noise from a global stream, in the observation or the reward; py_level: how hard it is is drawn from
+    there with each episode; wear: it becomes harder with every episode; late_memory: so it does, but from step 11 on only.
+    """
+
+    def __init__(self, *, fault: str = "wear", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.fault, self.resets, self.level = fault, 0, 0.0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.resets += 1
+        self.level = random.random() if self.fault == "py_level" else 0.0
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> Step:
+        obs, reward, *rest = super().step(action)
+        obs[1] += self.level
+        if self.fault == "np_noise":
+            obs[1] += np.random.normal()  # noqa: NPY002 (it is the fault)
+        if self.fault == "py_noise":
+            reward += random.random()
+        if self.fault == "wear" or (self.fault == "late_memory" and self.steps > 10):
+            obs[1] += self.resets
+            reward -= self.resets
+        return (obs, reward, *rest)  # type: ignore[return-value]
 
 
 class Mortal(Counting):
@@ -391,7 +421,7 @@ def make_drift() -> Drift:
     return Drift(length=9, continuous=True)
 
 
-for _class in (Bandit, Counting, Drift, Unseeded, Broken, Helped, Stuck):
+for _class in (Bandit, Counting, Drift, Unseeded, Impure, Broken, Helped, Stuck):
     for _suffix, _continuous in (("", False), ("Continuous", True)):
         if (_id := f"Toy{_class.__name__}{_suffix}-v0") not in gym.registry:
             gym.register(_id, entry_point=f"toy_envs:{_class.__name__}", kwargs={"continuous": _continuous})

@@ -133,6 +133,28 @@ def test_other_passes_are_a_difference_that_a_resume_tells_of():
     assert sentence == f"the kind of compiled passes was avx1 and is {library.in_use()}"
 
 
+def test_another_build_of_the_same_sources_has_another_name(tmp_path, monkeypatch):
+    """As by another compiler: the bits may be others, and nothing else tells."""
+    kind, known = library.kind_of_processor(), library.build()
+    if known is None:
+        pytest.skip("the passes were not compiled for this processor")
+    for path in library.FOLDER.glob("*.[ch]"):
+        shutil.copy(path, tmp_path)
+    built = (library.FOLDER / f"passes_{kind}.so").read_bytes()
+    (tmp_path / f"passes_{kind}.so").write_bytes(built + b"\0")
+    caches = library.library, library.load, library._file_digest
+    monkeypatch.setattr(library, "FOLDER", tmp_path)
+    try:
+        for cache in caches:
+            cache.cache_clear()
+        assert library.build() not in (None, known)
+    finally:
+        monkeypatch.undo()
+        for cache in caches:
+            cache.cache_clear()
+    assert library.build() == known
+
+
 def test_a_library_that_cannot_be_loaded_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(library, "FOLDER", tmp_path)
     library.load.cache_clear()

@@ -1,5 +1,6 @@
 """Hooks, early stopping and intervals: what happens when in the one training loop."""
 
+import logging
 import os
 import signal
 from types import SimpleNamespace
@@ -7,7 +8,9 @@ from types import SimpleNamespace
 import pytest
 from small_runs import history, small_config, train
 
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, TrainingInterrupted
+from rl_training.experiment.checkpoint import load_checkpoint
+from rl_training.experiment.metadata import read_metadata
 from rl_training.options.base import EVALUATION_METRICS, EarlyStopping
 from rl_training.runtime.callbacks import Callback, EarlyStoppingCallback
 from rl_training.runtime.workflows import resume_training
@@ -100,7 +103,7 @@ def test_a_callbacks_memory_survives_a_resume(tmp_path):
         def on_update_end(self, trainer, result):
             self.turns += 1
             if trainer.global_step == 120 and not self.resumed:
-                trainer.request_stop("half")
+                trainer.request_stop("half", over=False)
 
         def state_dict(self):
             return {"turns": self.turns}
@@ -113,6 +116,70 @@ def test_a_callbacks_memory_survives_a_resume(tmp_path):
     half = train(small_config("ppo", tmp_path), callbacks=[first])
     resume_training(half.run_dir, callbacks=[Recorder(), second])
     assert second.turns == 12
+
+
+class Curriculum(Callback):
+    """Makes smaller steps with time, and remembers for how long."""
+
+    def __init__(self):
+        self.turns = 0
+
+    def on_update_end(self, trainer, result):
+        self.turns += 1
+        trainer.algorithm.optimizer.learning_rate = 1e-3 / self.turns
+
+    def state_dict(self):
+        return {"turns": self.turns}
+
+    def load_state_dict(self, state):
+        self.turns = state["turns"]
+
+
+class CutAt(Callback):
+    def on_collect_end(self, trainer, result):
+        if trainer.global_step == 120:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_callbacks_that_are_not_given_to_a_resume_are_named_and_their_memory_is_kept(tmp_path, caplog):
+    with pytest.raises(TrainingInterrupted, match=r"resume_training\('.*', callbacks=\[\.\.\.\]\)") as caught:
+        train(small_config("ppo", tmp_path), callbacks=[Curriculum(), CutAt()])
+    run_dir = caught.value.result.run_dir
+    without = resume_training(run_dir, run_suffix="without")
+    (said,) = [record.getMessage() for record in caplog.records if "NOT EXACT" in record.getMessage()]
+    assert "callbacks that the run was trained with are not given now: Curriculum. " in said
+    assert read_metadata(without.run_dir)["exact"] is False
+    state = load_checkpoint(without.checkpoint_path).trainer_state
+    assert (state["callbacks"], state["exact"]) == ({"Curriculum#0": {"turns": 6}}, False)
+
+    caplog.clear()
+    given = Curriculum()
+    resume_training(run_dir, callbacks=[given])
+    assert given.turns == 12
+    assert read_metadata(run_dir)["exact"] is True
+    assert "NOT EXACT" not in caplog.text
+
+    late = Curriculum()
+    resume_training(without.checkpoint_path, total_timesteps=260, callbacks=[late])
+    assert late.turns == 7
+    assert read_metadata(without.run_dir)["exact"] is False  # for good
+
+
+def test_callbacks_without_a_memory_may_come_and_go(tmp_path, caplog):
+    with pytest.raises(TrainingInterrupted, match="rl-training resume --checkpoint") as caught:
+        train(small_config("ppo", tmp_path), callbacks=[Recorder(), CutAt()])
+    resume_training(caught.value.result.run_dir)
+    assert "NOT EXACT" not in caplog.text
+
+
+def test_early_stopping_that_is_taken_out_of_the_configuration_is_no_callback_that_is_missed(tmp_path, caplog):
+    config = small_config("ppo", tmp_path, algo_kwargs={"early_stopping": {"patience": 9}})
+    with pytest.raises(TrainingInterrupted) as caught:
+        train(config, callbacks=[CutAt()])
+    result = caught.value.result
+    plain = config.replace(algo_kwargs={**config.algo_kwargs, "early_stopping": None})
+    train(plain, checkpoint_state=load_checkpoint(result.checkpoint_path), run_dir=result.run_dir)
+    assert "NOT EXACT" not in caplog.text
 
 
 def stopping(**options):
@@ -171,11 +238,28 @@ def test_early_stopping_goes_on_counting_after_a_resume():
     assert len(stops) == 1
 
 
-def test_a_metric_that_does_not_exist_is_named():
+def test_a_metric_that_is_not_there_is_named_once_and_stops_nothing(caplog):
     callback, trainer, stops = stopping(metric="critic_los", patience=1)
-    feed(callback, trainer, [1.0])
-    assert "critic_los" in stops[0]
-    assert "eval_return_mean" in stops[0]
+    for trainer.global_step in (10, 20, 30):
+        callback.on_eval_end(trainer, {"eval_return_mean": 1.0, "critic_loss": 1.0})
+    assert stops == []
+    (said,) = [record.message for record in caplog.records]
+    assert said.startswith("step 10: early_stopping.metric 'critic_los' is not among the metrics")
+    assert "did you mean 'critic_loss'" in said
+
+
+def test_early_stopping_waits_for_a_metric_that_comes_with_the_first_episode(tmp_path):
+    """Two environments with episodes of 30 steps: the first have ended at step 60, after evaluations at 20 and 40."""
+    options = {"eval_interval": 20, "early_stopping": {"metric": "episode_return", "patience": 1, "min_delta": 1e9}}
+    result = train(small_config("sac", tmp_path, algo_kwargs=options))
+    assert result.metrics["global_step"] == 80  # its second value
+    assert "episode_return has not improved for 1 evaluations" in result.metrics["stop_reason"]
+
+
+def test_a_metric_of_the_learner_is_waited_for_until_it_learns(tmp_path):
+    options = {"eval_interval": 20, "early_stopping": {"metric": "critic_loss", "target_value": 0.0, "mode": "max"}}
+    result = train(small_config("sac", tmp_path, algo_kwargs=options))
+    assert result.metrics["global_step"] == 40  # learning starts with 32 transitions
 
 
 def test_a_second_interrupt_leaves_at_once(tmp_path):
@@ -190,3 +274,24 @@ def test_a_second_interrupt_leaves_at_once(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(small_config("ppo", tmp_path), callbacks=[Impatient()])
     assert not Impatient.after
+
+
+class Unwritable(logging.Handler):
+    """As a stream that is in the middle of a write."""
+
+    def emit(self, record):
+        raise RuntimeError("reentrant call inside <_io.BufferedWriter name='<stdout>'>")
+
+
+def test_a_signal_that_cannot_be_told_about_ends_the_turn_all_the_same(tmp_path):
+    class Told(Callback):
+        def on_collect_end(self, trainer, result):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    unwritable, told = Unwritable(), logging.getLogger("rl_training.runtime.signals")
+    told.addHandler(unwritable)
+    try:
+        with pytest.raises(TrainingInterrupted, match="interrupted at step 20; everything is saved"):
+            train(small_config("ppo", tmp_path), callbacks=[Told()])
+    finally:
+        told.removeHandler(unwritable)

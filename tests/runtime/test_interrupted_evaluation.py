@@ -1,4 +1,4 @@
-"""A signal in an evaluation, or in a generation, of episodes that do not end: the run ends all the same and loses nothing."""
+"""What cuts an evaluation or a generation short, a signal or an environment that breaks, loses nothing of the run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import threading
 import gymnasium as gym
 import pytest
 import toy_envs
-from small_runs import history, small_config, state_difference, train
+from small_runs import ALGORITHMS, ENDS_EARLY, history, small_config, state_difference, train
 
 from rl_training import PPO
 from rl_training.envs import episodes
-from rl_training.errors import TrainingInterrupted
+from rl_training.envs.vector import EnvFault
+from rl_training.errors import EnvError, TrainingInterrupted
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.runtime.workflows import resume_training
 
@@ -59,6 +60,28 @@ def test_an_evaluation_that_a_signal_cuts_short_is_made_up_for_on_resume(number,
     assert state_difference(whole.checkpoint_path, rest.checkpoint_path) is None
     assert history(whole.run_dir) == history(rest.run_dir)
     assert rest.metrics["eval_return_mean"] == whole.metrics["eval_return_mean"]
+
+
+# the last evaluation of a run comes after its last checkpoint, and is made again by any resume
+@pytest.mark.parametrize("options", [{}, ENDS_EARLY, {"eval_interval": 10**9}], ids=["first", "ends early", "last"])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_evaluation_that_an_environment_broke_is_made_up_for_on_resume(name, options, tmp_path, monkeypatch):
+    config = small_config(name, tmp_path, algo_kwargs=options)
+    whole = train(config, run_suffix="whole")
+
+    def broken(evaluator, *arguments, **settings):
+        raise EnvFault(config.env_id, 0, "the licence server is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(episodes.Evaluator, "run", broken)
+        with pytest.raises(EnvError, match=r"licence server(.|\n)*is saved") as caught:
+            train(config, run_suffix="broken")
+    rest = resume_training(caught.value.checkpoint_path)
+    best = [(run.run_dir / "checkpoints" / "best.safetensors").read_bytes() for run in (whole, rest)]
+    assert whole.checkpoint_path.name == rest.checkpoint_path.name
+    assert whole.checkpoint_path.read_bytes() == rest.checkpoint_path.read_bytes()
+    assert history(whole.run_dir) == history(rest.run_dir)
+    assert best[0] == best[1]
 
 
 def test_an_evaluation_that_never_ends_is_left_at_the_first_signal(tmp_path, monkeypatch):

@@ -278,6 +278,39 @@ def test_a_trial_worse_than_the_median_is_given_up_at_that_step(tmp_path: Path, 
     assert read_tuned(plan).trials[2].score == 5.0
 
 
+@pytest.mark.parametrize("window", ["train_or_resume", "_drop_checkpoints"])
+def test_a_trial_that_was_given_up_stays_so_when_its_process_dies_before_it_is_told(
+    window: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Between the last checkpoint of its run and the journal, there are two steps after which it may die."""
+    plan = small_plan(tmp_path, pruner="median")
+    monkeypatch.setattr("rl_training.tuning.tune_study.STARTUP_TRIALS", 4)
+    evaluated: list[tuple[int, int]] = []
+    tell, step = Curve.on_eval_end, getattr(tune_worker, window)
+
+    def told(self: Curve, trainer: Any, metrics: dict[str, Any]) -> None:
+        number = self.trial.user_attrs.get("continues", self.trial.number)
+        evaluated.append((number, trainer.global_step))
+        tell(self, trainer, {**metrics, "eval_return_mean": [10.0, 20.0, 5.0][number]})
+
+    def dying(*arguments: Any) -> Any:
+        done = step(*arguments)
+        if evaluated[-1][0] == 2:
+            raise Killed
+        return done
+
+    monkeypatch.setattr(Curve, "on_eval_end", told)
+    with monkeypatch.context() as patch:
+        patch.setattr(tune_worker, window, dying)
+        with pytest.raises(Killed):
+            work(plan, num_trials=3)
+    assert recover(plan) == 1
+    before = len(evaluated)
+    work(plan, num_trials=3)
+    assert [trial.state for trial in read_tuned(plan).trials] == ["complete", "complete", "pruned"]
+    assert evaluated[before:] == []  # nor was anything trained
+
+
 def test_what_is_trained_to_its_end_is_not_given_up():
     class Doomed:
         def report(self, value: float, step: int) -> None: ...

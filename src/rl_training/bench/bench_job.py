@@ -14,14 +14,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from rl_training.errors import CheckpointError, RLTrainingError, RunBusyError, TrainingInterrupted
-from rl_training.experiment.files import write_text
+from rl_training.experiment.files import free_name, write_text
 from rl_training.experiment.suite_jobs import Job
 
 log = logging.getLogger(__name__)
@@ -132,7 +131,7 @@ def newest_checkpoint(run_dir: Path) -> Path | None:
                 log.info("%s: was killed before its first checkpoint; it is begun anew", run_dir)
                 shutil.rmtree(run_dir)
                 return None
-            aside = next(path for n in count(1) if not (path := run_dir.with_name(f"{run_dir.name}.damaged-{n}")).exists())
+            aside = free_name(run_dir, "damaged")
             log.warning("%s\nThe run is set aside as %s and begun anew", error, aside.name)
             run_dir.rename(aside)
             return None
@@ -165,8 +164,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if "--with-parent" in words:
         words.remove("--with-parent")
-        # Ctrl-C on a terminal reaches this process too, but how to end is the benchmark's to say
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        # Ctrl-C on a terminal, and its end, reach this process too, but how to end is the benchmark's to say
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
         end_with_parent()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
     try:

@@ -15,7 +15,7 @@ __all__ = ["load_config", "main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; gives the exit code (0 done, 1 failure, 2 bad input, 3 run directory busy, 130/143 interrupted)."""
+    """Run one command; gives the exit code (0 done, 1 failure, 2 bad input, 3 run directory busy, 129/130/143 interrupted)."""
     from rl_training.cli.exits import run_command
 
     with current_folder_imported():

@@ -26,7 +26,7 @@ EXAMPLES = """\
   rl-training train sac/pendulum learning_rate=3e-4      the same with one setting changed
   rl-training eval --checkpoint runs/RUN                 how good is it?
   rl-training resume --checkpoint runs/RUN               go on where it stopped"""
-EXIT_CODES = "0 done, 1 failure, 2 bad input, 3 run directory in use, 130/143 interrupted and saved"
+EXIT_CODES = "0 done, 1 failure, 2 bad input, 3 run directory in use, 129/130/143 interrupted and saved"
 
 
 class Parser(argparse.ArgumentParser):

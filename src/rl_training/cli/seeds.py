@@ -82,7 +82,7 @@ def summarize_seeds(runs: Sequence[tuple[int, Mapping[str, Any], Path]]) -> None
 
 
 def _job(config: TrainConfig, suffix: str) -> Job:
-    from rl_training.experiment.run import output_folder
+    from rl_training.experiment.run_folder import output_folder
     from rl_training.experiment.suite_jobs import Job, run_name
 
     output_dir = output_folder(config)

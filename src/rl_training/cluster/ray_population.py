@@ -67,8 +67,6 @@ class RayPopulation:
     the learner is given the learner's state. A worker that is lost is replaced, and whoever is free takes its share.
     """
 
-    exact = True  # there are no environments here to restore
-
     def __init__(self, config: TrainConfig, source: EnvSource, spec: EnvSpec) -> None:
         options = config.options
         assert isinstance(options, EvolutionOptions)

@@ -88,7 +88,7 @@ class PopulationWorker:
 
 def state_of(algorithm: Any, loop: Any) -> State:
     """All that a worker needs to stand where the learner stands, as arrays and plain values."""
-    return {"algorithm": _arrays(algorithm.state_dict()), "loop": loop.state_dict()}
+    return {"algorithm": _arrays(algorithm.state_dict()), "loop": {**loop.state_dict(), "sample": None}}
 
 
 def _arrays(tree: Any) -> Any:

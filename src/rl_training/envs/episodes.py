@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from rl_training.envs.faults import EnvFault, NumberFault, all_finite, not_finite, shown_action
+from rl_training.envs.repeats import Episode, Recorder, most_steps, repeat
 from rl_training.envs.seeds import episode_seed
 from rl_training.envs.source import EnvSource
 from rl_training.envs.vector import VectorEnvs, make_envs
@@ -80,6 +81,7 @@ class Evaluator:
         self._max_parallel = 1 if alone else max_parallel
         self._own: VectorEnvs | None = None
         self._said_long = False
+        self.kept: Episode | None = None  # the first of the last evaluation, to be repeated
 
     def run(
         self,
@@ -96,7 +98,7 @@ class Evaluator:
         With `tell_episodes` an `EpisodeAct` is asked for actions.
         """
         choose: Callable[..., np.ndarray] = act
-        with self._open(min(num_episodes, self._max_parallel)) as envs:
+        with self.open(min(num_episodes, self._max_parallel)) as envs:
             turn = _Turn(envs, self._spec, num_episodes=num_episodes, path=(seed, stream))
             # how many run side by side depends on this call alone, not on how many happen to be open
             turn.begin(np.arange(min(num_episodes, self._max_parallel, envs.num_envs)))
@@ -107,7 +109,14 @@ class Evaluator:
                 turn.step(choose(*told), max_steps)
                 if step % LONG_EPISODE == 0:
                     self._note_length(turn)
+        self.kept = turn.first
         return turn.returns, turn.lengths
+
+    def repeat(self, episode: Episode, *, num_episodes: int) -> str | None:
+        """Play it once more, where evaluations of so many episodes are about to be; if it does not come out as it did, how."""
+        with self.open(min(num_episodes, self._max_parallel)) as envs:
+            self.kept = episode
+            return repeat(envs, self._spec, {0: episode}, over=True).get(0)
 
     def _note_length(self, turn: _Turn) -> None:
         """Say once that an episode may be one that never ends: otherwise it looks as if nothing happened any more."""
@@ -127,7 +136,8 @@ class Evaluator:
             own.close()
 
     @contextmanager
-    def _open(self, wanted: int) -> Iterator[VectorEnvs]:
+    def open(self, wanted: int) -> Iterator[VectorEnvs]:
+        """So many environments, or fewer; they stay open."""
         if isinstance(self._given, Lender):
             with self._given.lend() as envs:
                 yield envs
@@ -151,6 +161,8 @@ class _Turn:
         self.obs = self._layout.zeros(0)
         self._envs, self._spec, self._path = envs, spec, path
         self._begun = 0
+        self._recorder = Recorder(episode_seed(*path, 0), most=most_steps(spec, num_envs=1))
+        self.first: Episode | None = None  # once it is over
 
     def begin(self, index: np.ndarray) -> None:
         """The next episodes, in the environments named."""
@@ -171,6 +183,9 @@ class _Turn:
         actions = self._spec.to_env(learner_actions)
         if not all_finite(actions):
             raise NumericsError(f"the policy chose an action that is not finite, in an evaluation of {self._spec.env_id}")
+        records = self.episode[0] == 0  # it is the first row as long as it runs
+        if records:
+            self._recorder.add(actions[0])
         try:
             done = self._envs.step_some(self.index, actions)
         except EnvFault as fault:
@@ -181,6 +196,8 @@ class _Turn:
         self.returns[self.episode] += done.rewards
         self.lengths[self.episode] += 1
         over = done.terminated | done.truncated
+        if records and over[0]:
+            self.first = self._recorder.finished(float(self.returns[0]), done.obs[0])
         if max_steps is not None:
             over |= self.lengths[self.episode] >= max_steps
         if np.count_nonzero(over):

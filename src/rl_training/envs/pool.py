@@ -11,9 +11,10 @@ import numpy as np
 
 from rl_training.envs.episodes import Evaluator, run_episodes
 from rl_training.envs.faults import ActionFault, EnvFault, NumberFault, all_finite, not_finite, shown_action
-from rl_training.envs.seeds import episode_seed
+from rl_training.envs.repeats import NO_FUNCTION, Episode, checked_arrays, episodes_from, episodes_state, most_steps, repeat
+from rl_training.envs.seeds import episode_seeds
 from rl_training.envs.source import EnvSource
-from rl_training.envs.vector import Transitions, VectorEnvs, action_dtype, make_envs
+from rl_training.envs.vector import Transitions, VectorEnvs, action_dtype, action_shape, make_envs
 from rl_training.errors import CheckpointError, EnvError
 from rl_training.rows import layout_of
 from rl_training.types import EnvSpec, State
@@ -39,9 +40,11 @@ class _Book(NamedTuple):
 
     time: int  # rows of the action log in use
     episodes: np.ndarray  # [N] which episode each environment is in
+    seeds: list[int]  # [N] theirs
     lengths: np.ndarray  # [N] steps in it
     returns: np.ndarray  # [N] float64, rewards in it
     obs: np.ndarray  # [N, obs_dim] what the next action answers to
+    finished: list[Episode | None]  # [N] the last of each environment that is over and can be kept
 
 
 class EnvPool:
@@ -68,7 +71,8 @@ class EnvPool:
         self.spec, self.num_envs, self._layout = spec, num_envs, layout_of(spec)
         self.exact = True  # whether every episode that was restored came out as it was saved
         self._seed, self._stream = int(seed), int(stream)
-        self._shape: tuple[int, ...] = (num_envs,) if spec.discrete else (num_envs, spec.action_dim)
+        self._shape = (num_envs, *action_shape(spec))
+        self._most_kept = most_steps(spec, num_envs=num_envs)
         self._dtype = action_dtype(spec)
         self._log = np.empty((64, *self._shape), dtype=self._dtype)
         self._ones = np.ones(num_envs, dtype=np.int64)  # adding a python number takes twice the time
@@ -76,8 +80,9 @@ class EnvPool:
         self._marked: _Book | None = None
         self._envs = make_envs(source, spec, num_envs=num_envs, backend=backend, timeout=timeout, num_workers=num_workers)
         try:
-            episodes, obs = self._begin_first(max_skips)
-            self._book = _Book(0, episodes, np.zeros(num_envs, dtype=np.int64), np.zeros(num_envs), obs)
+            episodes, seeds, obs = self._begin_first(max_skips)
+            none = np.zeros(num_envs, dtype=np.int64)
+            self._book = _Book(0, episodes, seeds, none, np.zeros(num_envs), obs, [None] * num_envs)
         except BaseException:
             self._envs.close()
             raise
@@ -100,12 +105,18 @@ class EnvPool:
         self._in_place = False
         done = self._step_all(actions)
         lengths, returns, ended = book.lengths + self._ones, book.returns + done.rewards, done.terminated | done.truncated
+        book = _Book(book.time + 1, book.episodes, book.seeds, lengths, returns, done.obs, book.finished)
         if 1 not in ended.tobytes():  # a tenth of the time of .any()
-            self._book, self._in_place = _Book(book.time + 1, book.episodes, lengths, returns, done.obs), True
+            self._book, self._in_place = book, True
             return PoolStep(*done, [], [])
         index = np.flatnonzero(ended)
         over = PoolStep(*done, returns[index].tolist(), lengths[index].tolist())
-        self._next_episodes(_Book(book.time + 1, book.episodes, lengths, returns, done.obs), index)
+        finished = book.finished.copy()
+        for env, total, length in zip(index.tolist(), over.episode_returns, over.episode_lengths, strict=True):
+            if length <= self._most_kept:
+                given = self._log[book.time - length : book.time, env].copy()
+                finished[env] = Episode(book.seeds[env], given, total, done.obs[env].copy())
+        self._next_episodes(book._replace(finished=finished), index)
         return over
 
     def mark(self) -> None:
@@ -121,52 +132,56 @@ class EnvPool:
 
     def state_dict(self) -> State:
         book = self._book
-        actions = [self._log[book.time - length : book.time, env] for env, length in enumerate(book.lengths)]
+        actions = [self._actions(book, env) for env in range(self.num_envs)]
         return {
             "seed": self._seed,
             "stream": self._stream,
+            "exact": self.exact,
             "episodes": book.episodes.copy(),
             "lengths": book.lengths.copy(),
             "returns": book.returns.copy(),
             "obs": book.obs.copy(),
             "actions": np.concatenate(actions),  # env after env, `lengths` long each
-            "exact": self.exact,
+            "finished": episodes_state(book.finished, self.spec),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put every environment back into its episode by repeating it; where that fails, say so and begin the next one."""
+        """Repeat finished episodes to see whether they come out as they did; then put every environment back into its running
+        one by repeating that. Where it fails, say so and begin the next one."""
         arrays = self._checked(state)
+        finished: list[Episode | None] = [None] * self.num_envs
+        if "finished" in state:  # checkpoints of older versions have none
+            finished = episodes_from(state["finished"], self.spec, count=self.num_envs)
         time = int(arrays["lengths"].max())
-        log.info("%s: repeating up to %d steps to put the environments back into their episodes", self.spec.env_id, time)
+        log.info("%s: repeating episodes to put the environments back into those that run", self.spec.env_id)
         self._log = np.empty((max(64, 2 * time), *self._shape), dtype=self._dtype)
         for env, actions in enumerate(np.split(arrays["actions"], np.cumsum(arrays["lengths"])[:-1])):
             self._log[time - len(actions) : time, env] = actions
         episodes, lengths = arrays["episodes"].astype(np.int64), arrays["lengths"].astype(np.int64)
-        self._book = _Book(
-            time, episodes, lengths, arrays["returns"].astype(np.float64), arrays["obs"].astype(self._layout.dtype)
-        )
+        returns, obs = arrays["returns"].astype(np.float64), arrays["obs"].astype(self._layout.dtype)
+        seeds = self._seeds(np.arange(self.num_envs), episodes)
+        self._book = _Book(time, episodes, seeds, lengths, returns, obs, finished)
         self._marked = None
         self.exact = bool(state["exact"])
+        self._in_place = False
+        kept = {env: episode for env, episode in enumerate(finished) if episode is not None}
+        for env, how in repeat(self._envs, self.spec, kept, over=True).items():
+            self._note_inexact(env, f"when its last finished episode was repeated, {how}")
         self.restore()
 
     def restore(self) -> None:
         """Bring the environments to where the books say they are: seed the episodes and repeat their actions."""
         book = self._book
-        obs, returns, broken = self._replay(book)
-        differs = broken | (returns != book.returns) | (obs.view(np.uint8) != book.obs.view(np.uint8)).any(axis=1)
+        differ = repeat(self._envs, self.spec, {env: self._episode(book, env) for env in range(self.num_envs)}, over=False)
         self._in_place = True
-        for env in np.flatnonzero(differs):
-            self.exact = False
-            log.warning(
-                "NOT EXACT: %s, environment %d did not come back to step %d of episode %d when its actions were repeated "
-                "(observations differ by up to %g, returns by %g%s). It is not deterministic for a seed, or its version has "
-                "changed. It begins a new episode; what follows is not what an uninterrupted run would have given.",
-                *(self.spec.env_id, env, book.lengths[env], book.episodes[env]),
-                *(np.abs(obs[env].astype(np.float64) - book.obs[env]).max(), abs(returns[env] - book.returns[env])),
-                ", the episode ended early" if broken[env] else "",
-            )
-        if differs.any():
-            self.begin_next(np.flatnonzero(differs))
+        for env, how in differ.items():
+            self._note_inexact(env, f"when its episode {book.episodes[env]} was repeated, {how}; it begins the next one")
+        if differ:
+            self.begin_next(np.array(list(differ)))
+
+    def _note_inexact(self, env: int, what: str) -> None:
+        self.exact = False
+        log.warning("NOT EXACT: %s, environment %d: %s. %s", self.spec.env_id, env, what, NO_FUNCTION)
 
     def begin_next(self, index: np.ndarray, *, passing: int = 0) -> None:
         """Leave the running episodes of these environments and begin their next ones, or later ones, passing some over."""
@@ -184,12 +199,12 @@ class EnvPool:
     def close(self) -> None:
         self._envs.close()
 
-    def _begin_first(self, max_skips: int) -> tuple[np.ndarray, np.ndarray]:
-        """Which episodes come first, and what is observed at their beginning."""
+    def _begin_first(self, max_skips: int) -> tuple[np.ndarray, list[int], np.ndarray]:
+        """Which episodes come first, their seeds, and what is observed at their beginning."""
         episodes, self.passed_over = np.zeros(self.num_envs, dtype=np.int64), 0
         while True:
             try:
-                return episodes, self._begin(np.arange(self.num_envs), episodes)
+                return episodes, *self._begin(np.arange(self.num_envs), episodes)
             except NumberFault as fault:  # noqa: PERF203 (one that begins so is rare)
                 if self.passed_over >= max_skips:
                     raise
@@ -202,20 +217,38 @@ class EnvPool:
         episodes, lengths, returns, obs = book.episodes.copy(), book.lengths.copy(), book.returns.copy(), book.obs.copy()
         episodes[index] += 1 + passing
         self._in_place = False
-        obs[index] = self._begin(index, episodes[index])
+        begun, obs[index] = self._begin(index, episodes[index])
+        seeds = book.seeds.copy()
+        for env, seed in zip(index.tolist(), begun, strict=True):
+            seeds[env] = seed
         lengths[index], returns[index] = 0, 0.0
-        self._book, self._in_place = _Book(book.time, episodes, lengths, returns, obs), True
+        self._book, self._in_place = _Book(book.time, episodes, seeds, lengths, returns, obs, book.finished), True
 
-    def _begin(self, index: np.ndarray, episodes: np.ndarray) -> np.ndarray:
+    def _episode(self, book: _Book, env: int) -> Episode:
+        """The running one, up to now."""
+        return Episode(book.seeds[env], self._actions(book, env), float(book.returns[env]), book.obs[env])
+
+    def _actions(self, book: _Book, env: int) -> np.ndarray:
+        """Those since the running episode of an environment began."""
+        return self._log[book.time - book.lengths[env] : book.time, env]
+
+    def _seeds(self, index: np.ndarray, episodes: np.ndarray) -> list[int]:
+        return episode_seeds(
+            [(self._seed, self._stream, *pair) for pair in zip(index.tolist(), episodes.tolist(), strict=True)]
+        )
+
+    def _begin(self, index: np.ndarray, episodes: np.ndarray) -> tuple[list[int], np.ndarray]:
+        """The seeds of these episodes, and what is observed at their beginning."""
         numbers = dict(zip(index.tolist(), episodes.tolist(), strict=True))
+        seeds = self._seeds(index, episodes)
         try:
-            obs = self._envs.reset(index, [episode_seed(self._seed, self._stream, *pair) for pair in numbers.items()])
+            obs = self._envs.reset(index, seeds)
         except EnvFault as fault:
             raise self._located(fault.index, numbers[fault.index], 0, fault.what) from fault
         if bad := not_finite(obs, self._layout):
             env = int(index[bad[0]])
             raise self._located(env, numbers[env], 0, bad[1], kind=NumberFault)
-        return obs
+        return seeds, obs
 
     def _step_all(self, actions: np.ndarray) -> Transitions:
         try:
@@ -245,20 +278,13 @@ class EnvPool:
 
     def _checked(self, state: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The arrays of a saved state, if it is one of such a pool."""
-        names = ("episodes", "lengths", "returns", "obs", "actions")
-        if missing := [name for name in (*names, "seed", "stream", "exact") if name not in state]:
+        if missing := [name for name in ("lengths", "seed", "stream", "exact") if name not in state]:
             raise CheckpointError(f"the saved environments lack {', '.join(missing)}")
-        arrays = {name: np.asarray(state[name]) for name in names}
-        saved = f"num_envs={arrays['lengths'].size}, seed={state['seed']}, stream={state['stream']}"
+        saved = f"num_envs={np.asarray(state['lengths']).size}, seed={state['seed']}, stream={state['stream']}"
         here = f"num_envs={self.num_envs}, seed={self._seed}, stream={self._stream}"
         if saved != here:
             raise CheckpointError(f"the environments were saved with {saved}; this run has {here}")
-        per_env, total = (self.num_envs,), int(np.maximum(arrays["lengths"], 0).sum())
-        wanted = {"episodes": per_env, "lengths": per_env, "returns": per_env, "obs": (*per_env, self.spec.obs_dim)}
-        for name, shape in {**wanted, "actions": (total, *self._shape[1:])}.items():
-            if arrays[name].shape != shape:
-                raise CheckpointError(f"{name} saved with {self.spec.env_id} has shape {arrays[name].shape}; it needs {shape}")
-        return arrays
+        return checked_arrays(state, self.spec, dict.fromkeys(("episodes", "lengths", "returns"), (self.num_envs,)))
 
     def _make_room(self) -> None:
         """Drop the actions of episodes that neither run nor ran at the mark; where that is not enough, double the log."""
@@ -271,24 +297,3 @@ class EnvPool:
         self._book = book._replace(time=book.time - oldest)
         if self._marked is not None:
             self._marked = self._book if mark is book else mark._replace(time=mark.time - oldest)
-
-    def _replay(self, book: _Book) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Observations and returns after repeating the running episodes, and which of them ended on the way."""
-        everyone = np.arange(self.num_envs)
-        obs, returns, broken = (
-            self._begin(everyone, book.episodes),
-            np.zeros(self.num_envs),
-            np.zeros(self.num_envs, dtype=bool),
-        )
-        for step in range(int(book.lengths.max())):
-            index = np.flatnonzero((book.lengths > step) & ~broken)
-            actions = self._log[book.time - book.lengths[index] + step, index]
-            try:
-                done = self._envs.step_some(index, actions)
-            except EnvFault as fault:
-                episode = book.episodes[fault.index]
-                raise self._located(fault.index, episode, step + 1, f"when repeated, {fault.what}") from fault
-            obs[index] = done.obs
-            returns[index] += done.rewards
-            broken[index] = done.terminated | done.truncated
-        return obs, returns, broken

@@ -16,8 +16,6 @@ MOST = 64  # environments that are not batched: more of them side by side gain n
 class PopulationEnvs:
     """Where a population is evaluated. As no episode outlasts an evaluation, they can be lent between any two."""
 
-    exact = True  # there is nothing to restore
-
     def __init__(
         self,
         source: EnvSource,

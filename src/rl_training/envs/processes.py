@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from functools import partial
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
@@ -24,6 +24,7 @@ import numpy as np
 
 from rl_training.errors import EnvError
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # what asks a run to end; how to is for its main process to say
 POLL_SECONDS = 0.005
 PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 PLAIN = (type(None), bool, int, float, complex, bytes, np.generic, Path)
@@ -41,11 +42,21 @@ def start_method(recipe: Any, name: str) -> str:
 
 
 def start(process: Any, *, method: str) -> None:
-    """Start it without running the user's script again, and without python 3.12's warning about threads and forks."""
+    """Start it without running the user's script again, and without python 3.12's warning about threads and forks.
+
+    Ctrl-C on a terminal reaches every process, also one that does not know yet that this is not its business: so signals are
+    held back from it until it does (`leave_signals_to_parent`).
+    """
+    if method != "fork":
+        resource_tracker.ensure_running()  # a start does this, and lets signals through again
     with _without_main() if method != "fork" else warnings.catch_warnings():
         if method == "fork":
             warnings.simplefilter("ignore", DeprecationWarning)  # a worker calls nothing but its environments
-        process.start()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def ended_within(process: Any, seconds: float) -> bool:
@@ -64,9 +75,11 @@ def leave_signals_to_parent() -> None:
     process alone does nothing. Its children are given back the usual ways, or an environment could not end its helpers."""
     with suppress(OSError):
         os.setpgid(0, 0)
-    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+    for number in ENDING:
         signal.signal(number, lambda *_: None)  # to ignore it would be for its children too, whatever they execute
+        usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         os.register_at_fork(after_in_child=partial(signal.signal, number, usual))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # `start` holds them back
 
 
 def kill(process: Any) -> None:

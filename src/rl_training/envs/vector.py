@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from rl_training.envs.faults import EnvFault
+from rl_training.envs.fresh import renewal
 from rl_training.envs.guards import as_env_error, close_env
 from rl_training.envs.source import EnvSource
 from rl_training.envs.spaces import describe_env
@@ -53,6 +54,11 @@ def action_dtype(spec: EnvSpec) -> np.dtype[Any]:
     return np.dtype(np.int64 if spec.discrete else np.float32)
 
 
+def action_shape(spec: EnvSpec) -> tuple[int, ...]:
+    """Of one environment's action."""
+    return () if spec.discrete else (spec.action_dim,)
+
+
 def make_envs(
     source: EnvSource,
     spec: EnvSpec,
@@ -94,6 +100,7 @@ class SyncEnvs:
         progress: MutableSequence[int] | None = None,
     ) -> None:
         self._envs = list(envs)
+        self._renewals = [renewal(env) for env in envs]
         self._spec, self._source, self._first = spec, source, first_index
         self._layout, self._action_dtype = layout_of(spec), action_dtype(spec)
         self._obs_shape = self._layout.shape
@@ -128,6 +135,8 @@ class SyncEnvs:
         for row, (index, seed) in enumerate(zip(indices, seeds, strict=True)):
             self._progress[0] = index
             try:
+                if (renew := self._renewals[index]) is not None:
+                    renew()
                 self._put_first(obs, row, index, self._envs[index].reset(seed=int(seed)))
             except (EnvFault, KeyboardInterrupt):
                 raise

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
+from itertools import count
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -106,6 +107,11 @@ class Errand:
             work()
         except Exception as error:  # noqa: BLE001 (told by `wait`)
             self._error = error
+
+
+def free_name(path: Path, word: str) -> Path:
+    """A name beside `path` that nothing has yet: PATH.WORD-1, or the first number that is free."""
+    return next(other for number in count(1) if not (other := path.with_name(f"{path.name}.{word}-{number}")).exists())
 
 
 def write_text(path: Path, text: str) -> None:

@@ -17,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 LOOKS = 10  # at a run that writes checkpoints and deletes them meanwhile
+RUN_FILES = ("config.yaml", "metadata.json", "metrics.jsonl")
 _STEP_FILE = re.compile(r"step_(\d{9,})\.safetensors")
 
 
@@ -76,7 +77,12 @@ def read_newest(path: str | Path, read: Callable[[Path], T], *, parts: Iterable[
 def run_directory_of(checkpoint: str | Path) -> Path | None:
     """The run a checkpoint file lies in; None for one that was copied elsewhere."""
     folder = Path(checkpoint).absolute().parent
-    return folder.parent if folder.name == "checkpoints" and (folder.parent / "config.yaml").is_file() else None
+    return folder.parent if folder.name == "checkpoints" and is_run_directory(folder.parent) else None
+
+
+def is_run_directory(folder: Path) -> bool:
+    """Also if one of its files was lost."""
+    return any((folder / name).is_file() for name in RUN_FILES)
 
 
 def _damage(path: Path, parts: tuple[str, ...] | None) -> CheckpointError | None:
@@ -115,7 +121,9 @@ def _checkpoint_folder(directory: Path) -> Path:
 
 def _begin_again(config: Path) -> str:
     """A clause for a run that ended before its first checkpoint: begun anew it gives the same numbers."""
-    return f"; begin again with: rl-training train --config {shlex.quote(str(config))}" if config.is_file() else ""
+    suffix = config.parent.name.rpartition("__")[2]
+    command = f"rl-training train --config {shlex.quote(str(config))} --run-suffix {shlex.quote(suffix)}"
+    return f"; begin again with: {command}" if config.is_file() else ""
 
 
 def _instead(path: Path) -> str:

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -21,13 +22,22 @@ from rl_training.kernels import library
 
 logger = logging.getLogger(__name__)
 
-_PACKAGES = {"rl_training": "rl-training", "torch": "torch", "numpy": "numpy", "gymnasium": "gymnasium", "mujoco": "mujoco"}
+_PACKAGES = {"rl_training": "rl-training"} | {name: name for name in ("torch", "numpy", "gymnasium", "mujoco", "Box2D")}
 _WORDS = {
     "torch_threads": "the number of torch threads",
     "machine": "the machine type",
     "cpu_model": "the processor",
+    "cpu_instructions": "the processor's instructions",
+    "libc": "the C library",
+    "torch_instructions": "the instructions that torch uses",
     "passes": "the kind of compiled passes",
+    "passes_build": "the build of the compiled passes",
 }
+# of the libraries below torch, numpy and simulators: they choose other kernels by these
+_SWITCHES = (
+    *("MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"),
+    *("OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES", "NPY_ENABLE_CPU_FEATURES", "GLIBC_TUNABLES"),
+)
 _DEFAULT_VERSION = "0.1.0"  # run from a source tree that is not installed
 
 
@@ -50,8 +60,13 @@ def numeric_environment() -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **{name: _version(dist) for name, dist in _PACKAGES.items()}},
         "torch_threads": None if torch is None else torch.get_num_threads(),
         "machine": platform.machine(),
-        "cpu_model": _cpu_model(),
+        "cpu_model": _of_cpu("model name") or platform.processor() or None,
+        "cpu_instructions": _cpu_instructions(),
+        "libc": " ".join(platform.libc_ver()) or None,
+        "torch_instructions": None if torch is None else torch.backends.cpu.get_cpu_capability(),
         "passes": None if torch is None else library.in_use(),
+        "passes_build": None if torch is None else library.build(),
+        "switches": {name: os.environ[name] for name in _SWITCHES if name in os.environ},
     }
 
 
@@ -95,11 +110,16 @@ def environment_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> l
     versions_before, versions_now = dict(old.get("versions") or {}), dict(new.get("versions") or {})
     pairs = [(f"the version of {name}", versions_before[name], versions_now.get(name)) for name in versions_before]
     pairs += [(words, old[key], new.get(key)) for key, words in _WORDS.items() if old.get(key) is not None]
-    return [
-        f"{words} was {'none' if before is None else before} and is {'none' if now is None else now}"
-        for words, before, now in pairs
-        if before != now
-    ]
+    if old.get("switches") is not None:  # that none was set says something too; older versions did not look
+        pairs += [(name, old["switches"].get(name), (new.get("switches") or {}).get(name)) for name in _SWITCHES]
+    return [_difference(words, before, now) for words, before, now in pairs if before != now]
+
+
+def _difference(words: str, before: Any, now: Any) -> str:
+    if isinstance(before, list) and isinstance(now, list):
+        gone = [f"no {each}" for each in before if each not in now]
+        return f"{words} differ: {', '.join(gone + [each for each in now if each not in before])}"
+    return f"{words} was {'none' if before is None else before} and is {'none' if now is None else now}"
 
 
 def _now() -> str:
@@ -115,13 +135,20 @@ def _version(distribution: str) -> str | None:
 
 
 @cache
-def _cpu_model() -> str | None:
-    # matrix libraries choose their kernels by it
+def _cpu_instructions() -> list[str]:
+    """Those that matrix libraries choose their kernels by: in a cloud, processors of many kinds go by the same name."""
+    flags = (_of_cpu("flags") or _of_cpu("Features") or "").split()
+    return sorted(flag for flag in flags if re.match(r"sse|ssse|avx|amx|fma|f16c|bmi|asimd|sve|sme|bf16|i8mm", flag))
+
+
+@cache
+def _of_cpu(name: str) -> str | None:
+    """What the system tells of its first processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return platform.processor() or None
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
+        return None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), None)
 
 
 def _git_state() -> dict[str, Any] | None:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
-from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
-from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
+from rl_training.errors import CheckpointError, RLTrainingError
 from rl_training.experiment.checkpoint import CheckpointState, begin_checkpoint, read_header, save_checkpoint
 from rl_training.experiment.checkpoint_file import finish_file
-from rl_training.experiment.files import PARTIAL_SUFFIX, Errand, Replacement, at_home, reason, settle, write_text
-from rl_training.experiment.locate import step_files, step_of
+from rl_training.experiment.files import PARTIAL_SUFFIX, Errand, Replacement, reason, settle, write_text
+from rl_training.experiment.locate import RUN_FILES, is_run_directory, step_files, step_of
 from rl_training.experiment.lock import RunLock
 from rl_training.experiment.metadata import append_resume, numeric_environment, read_metadata, run_metadata, write_metadata
+from rl_training.experiment.run_folder import RunConfig, make_directory, output_folder
 from rl_training.experiment.run_logger import RunLogger
 from rl_training.experiment.sinks import MetricsSink
 
@@ -29,21 +27,6 @@ logger = logging.getLogger(__name__)
 
 _ASIDE_SUFFIX = ".aside"
 _BEGINNING = {".lock", "checkpoints", "config.yaml", "metadata.json", "metrics.jsonl", "tensorboard"}  # before the first turn
-
-
-class RunConfig(Protocol):
-    """What a run directory needs to know of a configuration."""
-
-    @property
-    def algo(self) -> str: ...
-    @property
-    def env_id(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def output_dir(self) -> str | Path: ...
-    def to_yaml(self) -> str: ...
-    def to_dict(self) -> dict[str, Any]: ...
 
 
 class Run:
@@ -78,7 +61,7 @@ class Run:
     ) -> Run:
         """Begin a new directory; one that exists is never written into. Without `sinks` TensorBoard is one, without `folder`
         the configuration says where it goes."""
-        directory = _make_directory(config, folder or output_folder(config), suffix)
+        directory = make_directory(config, folder or output_folder(config), suffix)
         lock = RunLock(directory)
         try:
             (directory / "checkpoints").mkdir()
@@ -100,8 +83,8 @@ class Run:
     ) -> Run:
         """Go on in a directory that `create` made; `config` is for the sinks."""
         directory = Path(directory).absolute()
-        if not (directory / "config.yaml").is_file():
-            raise CheckpointError(f"{directory}: is not a run directory: there is no config.yaml in it")
+        if not is_run_directory(directory):
+            raise CheckpointError(f"{directory}: is not a run directory: there is no {' and no '.join(RUN_FILES)} in it")
         lock = RunLock(directory)
         try:
             (directory / "checkpoints").mkdir(exist_ok=True)
@@ -134,14 +117,31 @@ class Run:
         """What a checkpoint should know of the software that wrote it."""
         return {"environment": self._environment}
 
-    def note_resume(self, config: RunConfig, *, step: int, changes: dict[str, Any], differences: list[str]) -> None:
+    def note_resume(
+        self, config: RunConfig, *, step: int, changes: dict[str, Any], differences: list[str], rewrite: bool = False
+    ) -> None:
         """Write down that the run goes on: from where, with which settings changed, and in what other software."""
         append_resume(self.directory, {"step": step, "changes": changes, "differences": differences})
-        if changes:
+        if changes or rewrite:
             try:
                 write_text(self.directory / "config.yaml", config.to_yaml())
             except OSError as error:
                 raise RLTrainingError(f"{self.directory}: the run cannot go on: {reason(error)}") from error
+
+    def continue_best(self, step: int, *, eval_episodes: int) -> None:
+        """Set the best policy aside where it is of a future that did not happen, or was found by another number of episodes."""
+        path = self.directory / "checkpoints" / "best.safetensors"
+        if not math.isfinite(self.best_score) or not eval_episodes:
+            return
+        best = read_header(path)
+        if best.metadata.get("step", step) <= step and best.config.get("eval_episodes") == eval_episodes:
+            return
+        logger.warning(
+            "%s: of step %s, judged by %s episodes; the run goes on at step %d with %d: it is set aside with the ending %s",
+            *(path, best.metadata.get("step"), best.config.get("eval_episodes"), step, eval_episodes, _ASIDE_SUFFIX),
+        )
+        path.replace(path.with_name(path.name + _ASIDE_SUFFIX))
+        self.best_score = -math.inf
 
     def note_inexact(self) -> None:
         """From here on the run is not, bit for bit, what an uninterrupted one would have been."""
@@ -255,37 +255,3 @@ def _best_score(path: Path) -> float:
         logger.warning("the best policy so far is lost: %s", error)
         return -math.inf
     return float(score) if isinstance(score, int | float) else -math.inf
-
-
-def output_folder(config: RunConfig) -> Path:
-    """Where a configuration's runs go, as a path that stays true wherever an environment changes to; ~ is the user's home."""
-    try:
-        return at_home(config.output_dir).absolute()
-    except OSError as error:  # the current folder was removed
-        raise ConfigError(f"output_dir {str(config.output_dir)!r}: {reason(error)}") from error
-
-
-def _make_directory(config: RunConfig, folder: Path, suffix: str | None) -> Path:
-    if suffix is not None and not re.fullmatch(r"[\w.-]{1,100}", suffix):
-        raise ConfigError(f"run suffix {suffix!r}: takes up to 100 letters, digits, '.', '_' and '-'")
-    # "ALE/Pong-v5" and "module:Env-v0" are no file names
-    env_id = re.sub(r"[^A-Za-z0-9._-]+", "-", config.env_id)[:100]
-    stem = f"{config.algo}__{env_id}__seed{config.seed}__"
-    now = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-    for number in count(1):
-        ending = suffix or (now if number == 1 else f"{now}-{number}")
-        directory = folder / (stem + ending)
-        try:
-            directory.mkdir(parents=True)
-        except FileExistsError as error:
-            if suffix is not None:
-                raise ConfigError(
-                    f"{directory}: exists and is never overwritten; resume it or give another run suffix"
-                ) from error
-        except OSError as error:
-            raise ConfigError(
-                f"output_dir {str(config.output_dir)!r}: {directory.name} cannot be made: {reason(error)}"
-            ) from error
-        else:
-            return directory
-    raise AssertionError("count ends never")

@@ -115,10 +115,24 @@ def in_use() -> str:
     return "none" if library() is None else kind_of_processor()
 
 
+def build() -> str | None:
+    """A word for how the library in use was compiled: another compiler, or other flags of it, may give other bits."""
+    return None if library() is None else _file_digest(kind_of_processor())
+
+
+@cache
+def _file_digest(kind: str) -> str:
+    return hashlib.blake2b(_path(kind).read_bytes(), digest_size=8).hexdigest()
+
+
+def _path(kind: str) -> Path:
+    return FOLDER / f"passes_{kind}.so"
+
+
 @cache
 def load(kind: str) -> Library | None:
     """The passes compiled for one kind of processor, if they are there."""
-    path = FOLDER / f"passes_{kind}.so"
+    path = _path(kind)
     if not path.is_file():
         return None
     try:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, did_you_mean
 from rl_training.types import Collected, State, TrainResult, UpdateResult
 
 if TYPE_CHECKING:
     from rl_training.options.base import EarlyStopping
     from rl_training.runtime.session import Session
 
+log = logging.getLogger(__name__)
+
 
 class Callback:
     """Override what you need. `trainer.global_step` says where training is; `trainer.request_stop(reason)` ends it
-    after the current turn's update.
+    after the current turn's update, for good; with `over=False` a resume goes on.
 
     `on_eval_end` hears of every evaluation. The one after the last turn comes too late to stop anything; it and `on_train_end`
     come after the last checkpoint is written, so a resumed callback does not know of them.
@@ -60,6 +63,12 @@ def named_callbacks(callbacks: Sequence[Callback]) -> list[tuple[str, Callback]]
     return [(f"{kind}#{kinds[:i].count(kind)}", callbacks[i]) for i, kind in enumerate(kinds)]
 
 
+def callbacks_with_memory(callbacks: Sequence[Callback]) -> list[str]:
+    """The names of those that a resume has to be given again; the library's own comes by its option."""
+    ours = EarlyStoppingCallback.__name__
+    return [name for name, callback in named_callbacks(callbacks) if not name.startswith(ours) and callback.state_dict()]
+
+
 class EarlyStoppingCallback(Callback):
     """Stops when a metric has reached its target, or has not improved for `patience` evaluations."""
 
@@ -67,12 +76,15 @@ class EarlyStoppingCallback(Callback):
         self.options = options
         self.best: float | None = None
         self.waited = 0
+        self._missed = False  # said once
 
     def on_eval_end(self, trainer: Session, metrics: dict[str, Any]) -> None:
         options = self.options
-        if options.metric not in metrics:
-            known = ", ".join(sorted(metrics))
-            trainer.request_stop(f"early_stopping.metric {options.metric!r} is not among the metrics: {known}")
+        if options.metric not in metrics:  # the first episode, the first update or the first phase may be to come
+            if not self._missed:
+                self._missed = True
+                text = "step %d: early_stopping.metric %r is not among the metrics, and stops nothing until it is%s"
+                log.warning(text, trainer.global_step, options.metric, did_you_mean(options.metric, metrics))
             return
         sign = 1.0 if options.mode == "max" else -1.0
         value = sign * float(metrics[options.metric])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,9 +12,11 @@ import torch
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.envs.pool import Evaluator
-from rl_training.runtime.progress import plain_metrics
+from rl_training.envs.repeats import NO_FUNCTION, episodes_from, episodes_state
 from rl_training.runtime.rng import Stream, isolated_rng
 from rl_training.types import EnvSpec, State
+
+log = logging.getLogger(__name__)
 
 
 class PolicyEvaluator:
@@ -51,11 +54,18 @@ class PolicyEvaluator:
             "eval_episodes": num_episodes,
         }
 
+    def state_dict(self) -> State:
+        """A whole episode, for whoever goes on to repeat."""
+        return episodes_state([self.evaluator.kept], self.spec)
+
+    def repeat(self, state: Mapping[str, Any], *, num_episodes: int) -> bool:
+        """Whether the saved episode comes out as it did, or there is none; where it does not, it is told."""
+        (episode,) = episodes_from(state, self.spec, count=1)
+        how = None if episode is None else self.evaluator.repeat(episode, num_episodes=num_episodes)
+        if how is not None:
+            what = f"when the first episode of the last evaluation was repeated, {how}"
+            log.warning("NOT EXACT: %s: %s. %s", self.spec.env_id, what, NO_FUNCTION)
+        return how is None
+
     def close(self) -> None:
         self.evaluator.close()
-
-
-def evaluation_state(step: int, metrics: Mapping[str, Any], *, due: bool) -> State:
-    """What a checkpoint keeps of the last evaluation, and whether one was cut short since."""
-    kept: State = {"step": step, "metrics": plain_metrics(metrics)}
-    return {**kept, "due": True} if due else kept

@@ -12,10 +12,11 @@ import torch
 
 from rl_training.algorithms.evolution import EvolutionAlgorithm
 from rl_training.envs.population import PopulationEnvs
+from rl_training.envs.repeats import NO_FUNCTION
 from rl_training.errors import EnvNumericsError, NumericsError
 from rl_training.experiment.config import TrainConfig
 from rl_training.options._evolution import EvolutionOptions
-from rl_training.runtime.generation import Filter, Fitness, Generation, RemotePopulation
+from rl_training.runtime.generation import Filter, Fitness, Generation, RemotePopulation, Sample
 from rl_training.runtime.population import PopulationEvaluator
 from rl_training.runtime.session import Session
 from rl_training.runtime.signals import StopSignals
@@ -70,6 +71,7 @@ class EvolutionLoop:
         action_noise: float = 0.0,
         survival_bonus: float = 0.0,
         on_nan: str | None = None,
+        repeat: Evaluate | None = None,
     ) -> None:
         self.algorithm, self.evaluate, self.options, self.seed = algorithm, evaluate, options, seed
         self.action_noise, self.survival_bonus, self.on_nan = action_noise, survival_bonus, on_nan
@@ -78,6 +80,9 @@ class EvolutionLoop:
         self.dropped = 0
         self.mean_length: float | None = None
         self.outcome: Outcome | None = None  # of the last generation, once it was learnt from
+        self.sample: Sample | None = None  # of the same
+        self.exact = True
+        self._repeat = repeat
         self._under_way: tuple[Generation, Fitness] | None = None
 
     def collect(self) -> Collected:
@@ -101,7 +106,7 @@ class EvolutionLoop:
         assert self._under_way is not None
         (generation, fitness), self._under_way = self._under_way, None
         fitness = self._without_broken_pairs(fitness)
-        self.outcome = self._outcome(fitness)
+        self.outcome, self.sample = self._outcome(fitness), Sample.of(generation, fitness)
         result = self.follow(self.outcome, generation)
         best = {"population_return_mean": fitness.returns.mean(), "population_return_max": fitness.returns.mean(axis=2).max()}
         return UpdateResult({**result.metrics, **{name: torch.tensor(value) for name, value in best.items()}})
@@ -175,22 +180,47 @@ class EvolutionLoop:
         return {"generation": self.number, "dropped_directions": self.dropped}
 
     def state_dict(self) -> State:
-        return {"generation": self.number, "dropped": self.dropped, "mean_length": self.mean_length}
+        sample = None if self.sample is None else self.sample.state_dict()
+        return {"generation": self.number, "dropped": self.dropped, "mean_length": self.mean_length, "sample": sample}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """If there is a way to, evaluate a direction of the last generation once more, and say so if it comes out otherwise."""
         self.number, self.dropped, self.mean_length = state["generation"], state["dropped"], state["mean_length"]
+        if state.get("sample") is None or self._repeat is None:  # checkpoints of older versions have none
+            return
+        normalizer = self.algorithm.observation_normalizer
+        clip = math.inf if normalizer is None else normalizer.clip
+        self.sample = sample = Sample.from_state(state["sample"], self.generation(), clip=clip)
+        direction = sample.fitness.directions.tolist()
+        how = sample.difference(self._repeat(sample.generation, direction))
+        if how is not None:
+            self.exact = False
+            what = f"direction {direction[0]} of generation {sample.generation.number} was evaluated once more, and its {how}"
+            log.warning("NOT EXACT: the population's environment: %s. %s", what, NO_FUNCTION)
 
 
 def evolution_loop(session: Session, algorithm: EvolutionAlgorithm) -> EvolutionLoop:
     """The loop of a run, whose population is evaluated in the session's environments or by its Ray workers."""
-    config, pool = session.config, session.pool
+    config, pool, signals = session.config, session.pool, session.signals
     if isinstance(pool, RemotePopulation):
-        loop = make_loop(config, algorithm, _left_at_signals(pool.evaluate, session.signals))
+        loop = make_loop(
+            config, algorithm, _left_at_signals(pool.evaluate, signals), repeat=_in_evaluation_envs(session, algorithm)
+        )
         pool.lead(loop)
         return loop
     assert isinstance(pool, PopulationEnvs)
     evaluate = PopulationEvaluator(algorithm.model, pool.envs, session.spec).run
-    return make_loop(config, algorithm, _left_at_signals(evaluate, session.signals))
+    return make_loop(config, algorithm, _left_at_signals(evaluate, signals), repeat=evaluate)
+
+
+def _in_evaluation_envs(session: Session, algorithm: EvolutionAlgorithm) -> Evaluate:
+    """Where the population is elsewhere, and follows the learner without ever looking back."""
+
+    def evaluate(generation: Generation, directions: Sequence[int]) -> Fitness:
+        with session.evaluator.evaluator.open(1) as envs:
+            return PopulationEvaluator(algorithm.model, envs, session.spec).run(generation, directions)
+
+    return evaluate
 
 
 def _left_at_signals(evaluate: Evaluate, signals: StopSignals) -> Evaluate:
@@ -203,9 +233,11 @@ def _left_at_signals(evaluate: Evaluate, signals: StopSignals) -> Evaluate:
     return evaluate_or_leave
 
 
-def make_loop(config: TrainConfig, algorithm: EvolutionAlgorithm, evaluate: Evaluate) -> EvolutionLoop:
+def make_loop(
+    config: TrainConfig, algorithm: EvolutionAlgorithm, evaluate: Evaluate, *, repeat: Evaluate | None = None
+) -> EvolutionLoop:
     """As the configuration says; options that only one of the algorithms has do nothing in the others."""
     options = config.options
     assert isinstance(options, EvolutionOptions)
     only_some = {name: getattr(options, name, 0.0) for name in ("action_noise", "survival_bonus")}
-    return EvolutionLoop(algorithm, evaluate, options, seed=config.seed, on_nan=config.on_nan, **only_some)
+    return EvolutionLoop(algorithm, evaluate, options, seed=config.seed, on_nan=config.on_nan, repeat=repeat, **only_some)

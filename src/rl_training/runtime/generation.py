@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from rl_training.envs.seeds import episode_seeds, generators
 from rl_training.runtime.rng import Stream
+from rl_training.types import State
 
 
 class Filter(NamedTuple):
@@ -104,11 +105,49 @@ class Fitness(NamedTuple):
         return cls(np.asarray(directions), returns.reshape(shape), counts, sums.reshape(len(rows), 2, -1))
 
 
+class Sample(NamedTuple):
+    """One direction of a generation and what it came to, for whoever goes on to find it out once more."""
+
+    generation: Generation
+    fitness: Fitness
+
+    @classmethod
+    def of(cls, generation: Generation, fitness: Fitness) -> Sample:
+        """The first of some directions."""
+        shown = generation.filter and generation.filter._replace(
+            shift=generation.filter.shift.copy(), scale=generation.filter.scale.copy()
+        )
+        return cls(replace(generation, filter=shown, wants_moments=False), Fitness(*(column[:1].copy() for column in fitness)))
+
+    def difference(self, again: Fitness) -> str | None:
+        """How the second time differs, if it does."""
+        if again.returns.tobytes() == self.fitness.returns.tobytes() and np.array_equal(again.lengths, self.fitness.lengths):
+            return None
+        earned = np.abs(again.returns - self.fitness.returns).max()
+        steps = np.abs(again.lengths - self.fitness.lengths).max()
+        return f"returns differ by up to {earned:g}, its lengths by up to {steps}"
+
+    def state_dict(self) -> State:
+        generation, fitness = self
+        return {
+            **{name: getattr(generation, name) for name in ("number", "parameters", "noise_std", "max_steps")},
+            "filter": generation.filter and {"shift": generation.filter.shift, "scale": generation.filter.scale},
+            **{name: getattr(fitness, name) for name in ("directions", "returns", "lengths")},
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], like: Generation, *, clip: float) -> Sample:
+        """The inverse of `state_dict`; what is the same for all generations of a run is that of `like`."""
+        shown = state["filter"] and Filter(state["filter"]["shift"], state["filter"]["scale"], clip)
+        own = {name: state[name] for name in ("number", "parameters", "noise_std", "max_steps")}
+        directions, returns, lengths = (np.asarray(state[name]) for name in ("directions", "returns", "lengths"))
+        fitness = Fitness(directions, returns, lengths, sums=np.zeros((1, 2, 0)))
+        return cls(replace(like, filter=shown, wants_moments=False, **own), fitness)
+
+
 @runtime_checkable
 class RemotePopulation(Protocol):
     """Workers on other machines that evaluate generations, each following the learner by itself."""
-
-    exact: bool
 
     def lead(self, loop: Any) -> None:
         """From now on the workers follow this evolution loop."""

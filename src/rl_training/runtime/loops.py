@@ -23,6 +23,11 @@ class Loop(Stateful, Protocol):
 
     buffers: dict[str, Stateful]
 
+    @property
+    def exact(self) -> bool:
+        """Whether what was restored came out as it was saved."""
+        ...
+
     def collect(self) -> Collected: ...
     def learn(self, *, global_step: int, max_updates: int | None) -> UpdateResult: ...
     def mark(self) -> None: ...
@@ -38,6 +43,10 @@ class CollectingLoop:
     def __init__(self, collector: Collector) -> None:
         self.collector = collector
         self.buffers: dict[str, Stateful] = {}
+
+    @property
+    def exact(self) -> bool:
+        return self.collector.pool.exact
 
     def mark(self) -> None:
         self.collector.mark()

@@ -16,6 +16,8 @@ from rl_training.types import Batch, Collected, Source, State, Stateful, UpdateR
 class OfflineLoop:
     """One update a turn. There are no environment steps to count, so that an update counts as a timestep."""
 
+    exact = True  # it has no environment that could come out otherwise
+
     def __init__(
         self,
         dataset: OfflineDataset,

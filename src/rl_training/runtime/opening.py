@@ -19,11 +19,11 @@ from rl_training.envs.pool import EnvPool, Evaluator
 from rl_training.envs.population import PopulationEnvs
 from rl_training.envs.source import EnvSource
 from rl_training.envs.spaces import require_actions, require_vectors
-from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, did_you_mean
+from rl_training.errors import ConfigError, RLTrainingError, did_you_mean
 from rl_training.experiment.checkpoint import Saved, must_fit
 from rl_training.experiment.config import TrainConfig
-from rl_training.experiment.metadata import environment_differences, numeric_environment
-from rl_training.experiment.run import Run, output_folder
+from rl_training.experiment.run import Run
+from rl_training.experiment.run_folder import output_folder
 from rl_training.experiment.sinks import MetricsSink, make_sinks
 from rl_training.options import algorithm_names, load_options_class
 from rl_training.options._datasets import DatasetOptions
@@ -33,8 +33,9 @@ from rl_training.runtime.callbacks import Callback, EarlyStoppingCallback, check
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.first_update import warn_of_no_update
 from rl_training.runtime.generation import RemotePopulation
-from rl_training.runtime.networks import has_torsos, network_sources, require_networks, source_differences
+from rl_training.runtime.networks import has_torsos, network_sources, require_networks
 from rl_training.runtime.offline_data import data_places, load_offline_data
+from rl_training.runtime.resuming import note_resume, require_budget, require_same_task
 from rl_training.runtime.rng import Stream
 from rl_training.runtime.same_env import require_same_env, warn_of_forgotten_statistics
 from rl_training.runtime.session import Session
@@ -79,6 +80,8 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
     if saved is not None:
         with must_fit():
             require_same_task(config, spec, saved)
+            step = int(saved.trainer_state["progress"]["global_step"])
+        require_budget(config, saved.config.get("total_timesteps"), step=step)
     device = resolve_device(config.device)
     with enough_memory(config):
         dataset = _prior_data(config, source, spec, saved)
@@ -167,20 +170,6 @@ def require_algorithm_fits(config: TrainConfig, spec: EnvSpec) -> None:
         raise ConfigError(RAY_IS_FOR.format(algo=config.algo))
 
 
-def require_same_task(config: TrainConfig, spec: EnvSpec, saved: Saved) -> None:
-    """CheckpointError when a checkpoint is of another algorithm or of an environment with other spaces."""
-    algo = saved.config.get("algo")
-    if algo != config.algo:
-        raise CheckpointError(f"the checkpoint is of {algo!r}, the configuration of {config.algo!r}")
-    if not saved.trainer_state:
-        raise CheckpointError(
-            "the checkpoint holds only a policy; training goes on from one of the step_* checkpoints beside it"
-        )
-    was = EnvSpec.from_dict(saved.metadata["env_spec"])
-    if was != spec:
-        raise CheckpointError(f"the checkpoint is of an environment with other spaces: {was} then, {spec} now")
-
-
 def _prior_data(config: TrainConfig, source: EnvSource, spec: EnvSpec, saved: Saved | None) -> OfflineDataset | None:
     """What an algorithm with dataset options learns from; a resume on other data is refused here."""
     if not isinstance(config.options, DatasetOptions):
@@ -244,19 +233,8 @@ def _open_run(config: TrainConfig, given: SessionOptions, folder: Path, sinks: S
     if saved is not None:
         try:
             with must_fit():
-                _note_resume(run, config, saved)
+                note_resume(run, config, saved, in_its_own=run_dir is not None)
         except BaseException:
             run.close()
             raise
     return run
-
-
-def _note_resume(run: Run, config: TrainConfig, saved: Saved) -> None:
-    differences = environment_differences(saved.metadata.get("environment", {}), numeric_environment())
-    differences += source_differences(saved.metadata.get("network_sources", {}), config.options)
-    for difference in differences:
-        log.warning("resuming may not be exact: %s", difference)
-    changes = {
-        name: [saved.config.get(name), value] for name, value in config.to_dict().items() if saved.config.get(name) != value
-    }
-    run.note_resume(config, step=saved.trainer_state["progress"]["global_step"], changes=changes, differences=differences)

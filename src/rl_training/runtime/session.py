@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ from rl_training.experiment.checkpoint import CheckpointState, Saved, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import step_of
 from rl_training.experiment.run import Run
-from rl_training.runtime.callbacks import Callback, named_callbacks
+from rl_training.runtime.callbacks import Callback, callbacks_with_memory
 from rl_training.runtime.collector import Collector, Explorer
-from rl_training.runtime.evaluation import PolicyEvaluator, evaluation_state
+from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.generation import RemotePopulation
 from rl_training.runtime.loops import Loop
 from rl_training.runtime.numerics import NumericsGuard, copied_checkpoint, not_finite
@@ -29,6 +29,7 @@ from rl_training.runtime.progress import Pace, Progress, plain_metrics
 from rl_training.runtime.retries import collect_turn
 from rl_training.runtime.rng import Stream, TorchRng
 from rl_training.runtime.scheduling import Scheduling
+from rl_training.runtime.session_state import checkpoint_of, restore
 from rl_training.runtime.signals import Abandoned, StopSignals, interruption
 from rl_training.types import Collected, EnvSpec, State, TrainResult, UpdateResult
 
@@ -51,6 +52,7 @@ class Session:
     ) -> None:
         self.config, self.spec, self.run, self.pool, self.evaluator = config, spec, run, pool, evaluator
         self.callbacks, self.resume_from = list(callbacks), resume_from
+        self.absent_memories: dict[str, State] = {}  # of callbacks that the run once had
         self.options = config.options
         self.device = evaluator.device
         self.progress = Progress()
@@ -58,10 +60,12 @@ class Session:
         self.dataset: OfflineDataset | None = None  # of algorithms with dataset options
         self.origins: dict[str, Any] = {}  # for checkpoints: of what the configuration alone does not say
         self.stop_reason: str | None = None
+        self.over = False  # ended for good: a resume honours it
+        self.exact = True  # what an uninterrupted run would be
         self.update_metrics: dict[str, Any] = {}
         self.eval_metrics: dict[str, Any] = {}
         self.eval_step = -1
-        self._eval_due = False  # one that a signal cut short is made up for on resume: early stopping counts on it
+        self.eval_due = False  # one that was cut short is made up for on resume: early stopping counts on it
         self._initial: CheckpointState | None = None  # until the first checkpoint is written
         self.signals, self._pace = StopSignals(), Pace(self.progress)
 
@@ -69,11 +73,21 @@ class Session:
     def global_step(self) -> int:
         return self.progress.global_step
 
-    def request_stop(self, reason: str) -> None:
-        """End training after the current turn's update; the last evaluation comes too late for that."""
-        if self.stop_reason is None and not self._over:
-            self.stop_reason = reason
+    def request_stop(self, reason: str, *, over: bool = True) -> None:
+        """End training after the current turn's update; the last evaluation comes too late for that.
+
+        A run that is `over` stays so when it is resumed, until its budget or early_stopping is changed. One that is not,
+        because its time on a machine is up for example, goes on as after a signal.
+        """
+        if self.stop_reason is None and not self._saved_for_good:
+            self.stop_reason, self.over = reason, over
             log.info("stopping at step %d: %s", self.global_step, reason)
+
+    def note_inexact(self) -> None:
+        """From here on the run is not what an uninterrupted one would have been; once is enough."""
+        if self.exact:
+            self.exact = False
+            self.run.note_inexact()
 
     def collector(self, algorithm: Explorer) -> Collector:
         """Of this run's training environments."""
@@ -93,20 +107,22 @@ class Session:
 
     def train(self, algorithm: Algorithm, loop: Loop) -> TrainResult:
         """Turn after turn until the budget is spent, something asks to stop, or a signal comes."""
-        self.algorithm, self.loop, self._over = algorithm, loop, False
+        self.algorithm, self.loop, self._saved_for_good = algorithm, loop, False
         self._scheduling = Scheduling(self.options, algorithm, total_steps=self.config.budget)
         self.guard = NumericsGuard(algorithm, skips=self.config.on_nan == "skip", max_skips=self.config.max_skips)
         self.guard.skipped_episodes = getattr(self.pool, "passed_over", 0)
         begins = self.resume_from is None
         with must_fit():
-            self._restore()
-        self._initial = copied_checkpoint(self._state()) if begins else None
+            if self.resume_from is not None:
+                restore(self, self.resume_from)
+                self.resume_from = None
+        self._initial = copied_checkpoint(checkpoint_of(self)) if begins else None
         self._pace.start()
         self.evaluator.before_step = self.signals.heed
         with self.signals as signals:
             for callback in self.callbacks:
                 callback.on_train_start(self)
-            if self._eval_due:
+            if self.eval_due:
                 self._evaluate()
             while self.stop_reason is None and signals.received is None and not self._budget_spent():
                 with suppress(Abandoned):  # then all is as it was before the turn
@@ -114,7 +130,7 @@ class Session:
             path = self.save_checkpoint()
             self._leave_if_asked(path)
             # what follows leaves no trace in that checkpoint: a run that goes on from it is as if it had never ended
-            self._over = True
+            self._saved_for_good = True
             if self.eval_step != self.global_step:
                 self._evaluate()
                 self._leave_if_asked(path)
@@ -199,19 +215,20 @@ class Session:
         try:
             self.eval_metrics = self.evaluator(self.algorithm, num_episodes=self.config.eval_episodes)
         except Abandoned:
-            self._eval_due = True
+            self.eval_due = not self._saved_for_good
             log.warning("step %d: the evaluation is left; a resume makes up for it", self.global_step)
             return
         except (EnvError, NumericsError) as error:
+            self.eval_due = not self._saved_for_good  # the last one is made anew by any resume
             raise self._saved(error) from error
-        self.eval_step, self._eval_due = self.global_step, False
+        self.eval_step, self.eval_due = self.global_step, False
         self._log(self.eval_metrics)
         score = self.eval_metrics["eval_return_mean"]
         if not self.config.eval_episodes:
             return
         log.info("step %d of %d: evaluation %.6g", self.global_step, self.config.budget, score)
         if not math.isnan(score) and score > self.run.best_score:
-            self.run.save_best(self._state(parts=("algorithm_state",)), score=score, step=self.global_step)
+            self.run.save_best(checkpoint_of(self, parts=("algorithm_state",)), score=score, step=self.global_step)
         metrics = self.final_metrics()
         for callback in self.callbacks:
             callback.on_eval_end(self, metrics)
@@ -231,63 +248,14 @@ class Session:
 
     def save_checkpoint(self, *, wait: bool = True) -> Path:
         """Write the whole state, if the learner is finite; the newest few stay. Without `wait` its name comes a bit later."""
-        state = self._state()
+        if not self.loop.exact:  # environments that were lent for an evaluation may not have come back
+            self.note_inexact()
+        state = checkpoint_of(self)
         if bad := not_finite(state.algorithm_state):
             raise self._stopped(f"step {self.global_step}: {'; '.join(bad[:4])}")
         path = self.run.save_checkpoint(state, step=self.global_step, keep=self.config.keep_checkpoints, wait=wait)
         self._initial = None
         return path
-
-    def _state(self, parts: Sequence[str] = ("algorithm_state", "buffer_state", "trainer_state")) -> CheckpointState:
-        makers = {
-            "algorithm_state": self.algorithm.state_dict,
-            "buffer_state": lambda: {name: buffer.state_dict() for name, buffer in self.loop.buffers.items()},
-            "trainer_state": self._trainer_state,
-        }
-        states = {name: make() if name in parts else {} for name, make in makers.items()}
-        metadata = {"env_spec": self.spec.to_dict(), **self.origins, **self.run.checkpoint_metadata()}
-        return CheckpointState(config=self.config.to_dict(), metadata=metadata, **states)
-
-    def _trainer_state(self) -> State:
-        memories = {name: callback.state_dict() for name, callback in named_callbacks(self.callbacks)}
-        return {
-            "progress": self.progress.state_dict(),
-            "numerics": self.guard.state_dict(),
-            "loop": self.loop.state_dict(),
-            "torch_rng": self.rng.state_dict(),
-            "callbacks": {name: memory for name, memory in memories.items() if memory},
-            "history_lines": self.run.history_lines,
-            "update_metrics": plain_metrics(self.update_metrics),
-            "evaluation": evaluation_state(self.eval_step, self.eval_metrics, due=self._eval_due),
-        }
-
-    def _restore(self) -> None:
-        if self.resume_from is None:
-            return
-        saved, self.resume_from = self.resume_from, None
-        self.algorithm.load_state_dict(saved.algorithm_state)
-        for name, buffer in self.loop.buffers.items():
-            buffer.load_state_dict(saved.buffer_state[name])
-        trainer = saved.trainer_state
-        self.loop.load_state_dict(trainer["loop"])
-        self.progress.load_state_dict(trainer["progress"])
-        if "numerics" in trainer:  # checkpoints of the first version have none
-            self.guard.load_state_dict(trainer["numerics"])
-        for name, callback in named_callbacks(self.callbacks):
-            if name in trainer["callbacks"]:
-                callback.load_state_dict(trainer["callbacks"][name])
-        self.run.continue_history(trainer["history_lines"])
-        self.update_metrics = dict(trainer.get("update_metrics", {}))
-        self._restore_evaluation(trainer.get("evaluation", {}))
-        self.rng.load_state_dict(trainer["torch_rng"])
-        if self.pool is not None and not self.pool.exact:
-            self.run.note_inexact()
-
-    def _restore_evaluation(self, saved: Mapping[str, Any]) -> None:
-        """What is known of the policy at this step need not be found out again, unless other episodes are asked for."""
-        self._eval_due = bool(saved.get("due") and self.config.eval_episodes)
-        if saved.get("metrics", {}).get("eval_episodes") == self.config.eval_episodes:
-            self.eval_step, self.eval_metrics = saved["step"], dict(saved["metrics"])
 
     def _leave_if_asked(self, path: Path) -> None:
         """A signal came, and what is to be kept is saved: say how to go on."""
@@ -296,4 +264,6 @@ class Session:
         result = TrainResult(self.run.directory, path, self.final_metrics())
         for callback in self.callbacks:
             callback.on_train_end(self, result)
-        raise interruption(self.signals.received, result, step=self.global_step, made_on=self.origins.get("made_on"))
+        given = {"env=...": self.origins.get("made_on") is not None, "callbacks=[...]": callbacks_with_memory(self.callbacks)}
+        needs = [words for words, wanted in given.items() if wanted]
+        raise interruption(self.signals.received, result, step=self.global_step, needs=needs)

@@ -7,10 +7,11 @@ import shlex
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
+from rl_training.envs.processes import ENDING
 from rl_training.errors import TrainingInterrupted
 from rl_training.types import TrainResult
 
@@ -22,9 +23,9 @@ class Abandoned(KeyboardInterrupt):
 
 
 class StopSignals:
-    """Within it, SIGINT and SIGTERM are only noted in `received`; a second SIGINT leaves at once.
+    """Within it, SIGINT, SIGTERM and SIGHUP are only noted in `received`; a second SIGINT leaves at once.
 
-    Signals belong to the main thread; in any other this does nothing.
+    Signals belong to the main thread; in any other this does nothing. A SIGHUP that is ignored, as by nohup, stays so.
     """
 
     def __init__(self) -> None:
@@ -34,7 +35,8 @@ class StopSignals:
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+            heard = [number for number in ENDING if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
+            self._before = {number: signal.signal(number, self._note) for number in heard}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -61,16 +63,19 @@ class StopSignals:
         if self.received is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = self.received or number
+        what = "leaving what is under way and saving what was before it"
+        if not self._breaking:
+            what = "finishing the turn and saving; Ctrl-C again leaves at once"
+        with suppress(Exception):  # this may stand in the middle of a write to the very same stream, which takes no other
+            log.warning("%s: %s", signal.Signals(number).name, what)
         if self._breaking:
-            log.warning("%s: leaving what is under way and saving what was before it", signal.Signals(number).name)
             raise Abandoned
-        log.warning("%s: finishing the turn and saving; Ctrl-C again leaves at once", signal.Signals(number).name)
 
 
-def interruption(signum: int, result: TrainResult, *, step: int, made_on: Sequence[str] | None) -> TrainingInterrupted:
-    """What ends a run that is saved, with the way to go on; by command only where an id says what the environment is."""
+def interruption(signum: int, result: TrainResult, *, step: int, needs: Sequence[str]) -> TrainingInterrupted:
+    """What ends a run that is saved, with the way to go on: by command, unless it `needs` what only a program can give."""
     command = f"rl-training resume --checkpoint {shlex.quote(str(result.run_dir))}"
-    if made_on is not None:
-        command = f"rl_training.runtime.workflows.resume_training({str(result.run_dir)!r}, env=...)"
+    if needs:
+        command = f"rl_training.runtime.workflows.resume_training({str(result.run_dir)!r}, {', '.join(needs)})"
     message = f"interrupted at step {step}; everything is saved. Go on with:\n  {command}"
     return TrainingInterrupted(message, signum=signum, result=result)

@@ -64,7 +64,11 @@ def resume_training(
         if config.algo_kwargs.get("dataset_path") is None:
             raise ConfigError(f"dataset_path: this run of {config.algo} was begun without one, so there is no file to move")
         config = config.replace(algo_kwargs={**config.algo_kwargs, "dataset_path": str(dataset_path)})
-    run_dir = None if output_dir is not None or run_suffix is not None else run_directory_of(file)
+    run_dir = None
+    if output_dir is None and run_suffix is None:
+        run_dir = run_directory_of(file)
+        if run_dir is None:
+            log.warning("%s: lies in no run directory; the run goes on in a new one, below %s", file, config.output_dir)
     train = get_algorithm_spec(config.algo).train_fn
     try:
         result: TrainResult = train(

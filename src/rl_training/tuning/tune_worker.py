@@ -6,7 +6,7 @@ import logging
 import math
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from optuna.trial import Trial
 
     from rl_training.runtime.session import Session
-    from rl_training.types import TrainResult
+    from rl_training.types import State, TrainResult
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,12 @@ class Curve(Callback):
             self.pruned = True
             trainer.request_stop(f"worse than half of the earlier trials at step {trainer.global_step}")
 
+    def state_dict(self) -> State:
+        return {"pruned": self.pruned}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.pruned = state["pruned"]
+
 
 def work(plan: TunePlan, *, num_trials: int) -> None:
     """Make trials until there are enough."""
@@ -66,6 +72,8 @@ def work(plan: TunePlan, *, num_trials: int) -> None:
 
 def run_trial(trial: Trial, plan: TunePlan, values: dict[str, Any]) -> float | None:
     """Mean of the last evaluations over the seeds; None when the trial was given up on the way."""
+    if trial.user_attrs.get("pruned"):  # by a process that died before it could tell
+        return None
     scores = [float(score) for score in trial.user_attrs.get("scores", [])]
     told = _retell(trial)
     for index, seed in enumerate(plan.seeds):
@@ -77,6 +85,7 @@ def run_trial(trial: Trial, plan: TunePlan, values: dict[str, Any]) -> float | N
         origin = trial.user_attrs.get("continues", trial.number)
         result = train_or_resume(config, f"trial{origin:04d}", curve)
         if curve.pruned:
+            trial.set_user_attr("pruned", True)
             _drop_checkpoints(result)
             return None
         score = float(result.metrics[METRIC])
@@ -117,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if "--with-parent" in words:
         words.remove("--with-parent")
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # how to end is the parent's to say
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})  # how to end is the parent's to say
         end_with_parent()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
     try:

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> TunePlan:
-    from rl_training.experiment.run import output_folder
+    from rl_training.experiment.run_folder import output_folder
     from rl_training.tuning.tune_plan import TunePlan, make_space
     from rl_training.tuning.tune_study import require_optuna
 
