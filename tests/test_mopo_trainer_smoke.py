@@ -185,12 +185,11 @@ class Observing(gym.Env):
     [
         ({"env_id": "CartPole-v1", "env_kwargs": {}}, None, UnsupportedSpace, "MOPO takes continuous actions"),
         ({"env_kwargs": {}}, spaces.Box(0, 255, (8, 8, 3), np.uint8), UnsupportedSpace, "images"),
-        ({"env_kwargs": {}}, spaces.Dict({"a": spaces.Box(-1, 1, (2,))}), UnsupportedSpace, "FlattenObservation"),
         ({"algo_kwargs": {"termination_fn": "hopper"}}, None, ConfigError, "'hopper' is for 11 observed values"),
         ({"algo_kwargs": {"termination_fn": "no_such_module:ends"}}, None, ConfigError, "could not be imported"),
         ({"algo_kwargs": {"batch_size": 1000}}, None, DatasetError, "250 rows of the data, but it has only 90"),
     ],
-    ids=["discrete", "image", "dict", "other task", "no module", "batch"],
+    ids=["discrete", "image", "other task", "no module", "batch"],
 )
 def test_what_it_cannot_learn_from_is_refused_before_any_file_is_made(changes, env, error, message, tmp_path):
     given = {} if env is None else {"env": lambda: Observing(env)}

@@ -69,7 +69,7 @@ def trainer(*, max_updates: int | None = None, best_score: float = -math.inf) ->
     return SimpleNamespace(
         global_step=0,
         progress=SimpleNamespace(updates=0, recent_returns=deque([1.0, 2.0])),
-        config=SimpleNamespace(algo="ppo", env_id="X", seed=1, total_timesteps=2000),
+        config=SimpleNamespace(algo="ppo", env_id="X", seed=1, total_timesteps=2000, budget=2000),
         options=SimpleNamespace(max_updates=max_updates),
         run=SimpleNamespace(best_score=best_score),
     )

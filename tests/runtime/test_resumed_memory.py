@@ -23,7 +23,7 @@ from rl_training.runtime.workflows import resume_training
 def tensor_bytes() -> int:
     """Of all memory that some tensor holds."""
     gc.collect()
-    tensors = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
+    tensors = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor) and thing.layout is torch.strided]
     memory = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
     return sum(memory.values())
 

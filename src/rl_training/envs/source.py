@@ -89,17 +89,12 @@ class EnvSource:
         """Shapes and bounds, from one environment that is made for it."""
         with self._one() as env, as_env_error(f"{self._env_id or type(env).__name__} could not be looked at"):
             self._env_id = self._env_id or _name_of(env)
-            self._looked_at = layers_of(env), time_limit_of(env)
+            self._looked_at = self._seen(env)
             return describe_env(env, self._env_id)
 
     def layers(self) -> list[str]:
         """What its environments are made of (`layers_of`), and what was set on them that their spec does not know."""
-        *wrappers, core = self._look()[0]
-        if not self.named:
-            with self._one() as env, suppress(EnvError):  # of what has no spec nothing can be told apart
-                found = self._set_on(env)
-                core += f" with {', '.join(f'{path}={given}' for path, given, _ in found)}" if found else ""
-        return [*wrappers, core]
+        return list(self._look()[0])
 
     def time_limit(self) -> int | None:
         """The steps after which its episodes are cut, where that is to be seen (`time_limit_of`)."""
@@ -108,17 +103,28 @@ class EnvSource:
     def _look(self) -> tuple[list[str], int | None]:
         if self._looked_at is None:
             with self._one() as env:
-                self._looked_at = layers_of(env), time_limit_of(env)
+                self._looked_at = self._seen(env)
         return self._looked_at
+
+    def _seen(self, env: Env) -> tuple[list[str], int | None]:
+        *wrappers, core = layers_of(env)
+        if not self.named:
+            with suppress(EnvError):  # of what has no spec nothing can be told apart
+                found = self._set_on(env)
+                core += f" with {', '.join(f'{path}={given}' for path, given, _ in found)}" if found else ""
+        return [*wrappers, core], time_limit_of(env)
 
     def made_otherwise(self, env_id: str, env_kwargs: Mapping[str, Any]) -> list[str] | None:
         """The layers, where `env_id` and `env_kwargs` alone would not make the same."""
-        if self.named or (not env_kwargs and env_id in gym.registry and self.layers() == [env_id]):
+        if self.named:
+            return None
+        mine = self.layers()
+        if not env_kwargs and env_id in gym.registry and mine == [env_id]:
             return None
         try:
-            return None if self.layers() == EnvSource(env_id, env_kwargs).layers() else self.layers()
+            return None if mine == EnvSource(env_id, env_kwargs).layers() else mine
         except RLTrainingError:
-            return self.layers()
+            return mine
 
     def make(self) -> Env:
         """One more environment."""
