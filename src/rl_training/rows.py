@@ -49,13 +49,11 @@ class RowLayout:
         self.width = end if self.num_bytes else self.num_floats
         if self.num_bytes and self.num_floats:  # floats are read where they lie: each row begins at a multiple of their size
             self.width += -end % FLOAT_BYTES
+        first = self.parts[0]
+        # of an observation that is one array of numbers and the row but for its shape; None for all others
+        self.shape = first.shape if first.kind == "box" and not first.path else None
+        self.is_vector = self.shape is not None and len(self.shape) == 1  # a flat vector is its row
         self.pieces = [Piece(part, starts[part], starts[part] + columns_of(part)) for part in self.parts]
-
-    @property
-    def is_vector(self) -> bool:
-        """Whether the observation is a flat vector, and the row itself."""
-        part = self.parts[0]
-        return not part.path and part.kind == "box" and len(part.shape) == 1
 
     @staticmethod
     def _place(parts: Sequence[ObsPart], start: int, starts: dict[ObsPart, int]) -> int:
@@ -64,15 +62,9 @@ class RowLayout:
             start += columns_of(part)
         return start
 
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """Of an observation that is one array of numbers and the row but for its shape; None for all others."""
-        part = self.parts[0]
-        return part.shape if part.kind == "box" and not part.path else None
-
     def empty(self, count: int) -> np.ndarray:
         """Rows (count, width) to be written; what lies between their parts is 0, as rows are compared by their bytes."""
-        return np.empty((count, self.width), dtype=self.dtype) if self.shape is not None else self.zeros(count)
+        return self.zeros(count) if self.shape is None else np.empty((count, self.width), dtype=self.dtype)
 
     def zeros(self, count: int) -> np.ndarray:
         """Rows (count, width) that hold nothing yet."""
@@ -88,7 +80,7 @@ class RowLayout:
 
     def floats(self, rows: np.ndarray) -> np.ndarray:
         """The columns that are floats, as a view."""
-        if self.dtype == np.float32:
+        if not self.num_bytes:  # nearly always, and at every step
             return rows
         view: np.ndarray = rows[:, : self.first_byte].view(np.float32)
         return view

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from rl_training.algorithms.base import OnPolicyAlgorithm
+from rl_training.algorithms.ppo import PPO
+from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
 from rl_training.options.ppg import PPGConfig
 from rl_training.options.ppo import PPOConfig
@@ -92,6 +94,24 @@ def test_a_rollout_becomes_rows_worked_out_by_hand():
     # what the values miss are the advantages
     unexplained = np.var(advantages) / np.var([1.8125, 4.0, 0.5, 0.5625, 2.0, 0.5])
     assert metrics["explained_variance"].item() == pytest.approx(1 - unexplained)
+
+
+def test_the_value_of_what_came_next_is_asked_for_only_where_the_next_row_does_not_tell(monkeypatch):
+    asked, value = [], Plain.value
+    monkeypatch.setattr(Plain, "value", lambda self, obs: asked.append(obs[:, 0].tolist()) or value(self, obs))
+    prepared()
+    # of the second environment's first step (cut at 7), of the first's second (over at 9), and of both at the end
+    assert asked == [[0.0, 1.0, 1.0, 0.0, 2.0, 2.0], [3.0, 4.0, 3.0, 1.0]]
+
+
+def test_ppo_judges_a_rollout_in_one_pass_as_it_does_in_two():
+    torch.manual_seed(0)
+    learner = PPO(MLPActorCritic(3, 2, (8,)), learning_rate=1e-3)
+    obs, actions = torch.randn(9, 3), torch.randint(2, (9,))
+    values, logprobs = learner.judge(obs, actions)
+    assert torch.equal(values, learner.value(obs))
+    assert torch.equal(logprobs, learner.log_prob(obs, actions))
+    assert torch.equal(learner.judge(obs.double(), actions)[0], values)
 
 
 def test_advantages_normalised_over_the_batch_leave_the_returns_alone():

@@ -106,6 +106,10 @@ class OnPolicyAlgorithm(Algorithm):
     def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor:
         """Log-probabilities of actions at normalised observations."""
 
+    def judge(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """`value` and `log_prob` of many rows; where networks are dear, in one pass."""
+        return self.value(obs), self.log_prob(obs, actions)
+
     def normalize(self, obs: Tensor) -> Tensor:
         return obs if self.observation_normalizer is None else self.observation_normalizer(obs)
 

@@ -89,6 +89,12 @@ class PPO(OnPolicyAlgorithm):
         return logprobs
 
     @torch.no_grad()
+    def judge(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        rows = plain({"obs": obs}, self.dtype, reads_bytes=self.reads_bytes)["obs"]
+        said = self.evaluate_actions(rows, actions)
+        return column_of(said.values, len(rows), name="values"), said.logprobs
+
+    @torch.no_grad()
     def update(self, batch: Batch, *, global_step: int = 0) -> UpdateResult:  # noqa: ARG002 (PPO needs no clock)
         """One gradient step."""
         losses, gradients = self.losses_and_gradients(batch)

@@ -27,6 +27,18 @@ def generalized_advantages(
     return torch.from_numpy(delta)
 
 
+def following(column: Tensor) -> Tensor:
+    """The next row of each (time, environments); the last is its own."""
+    return torch.cat([column[1:], column[-1:]])
+
+
+def row_ends(cuts: Tensor) -> Tensor:
+    """Where the next row is not what came of this one: an episode was cut, or the rollout ends."""
+    ends = cuts != 0
+    ends[-1] = True
+    return ends
+
+
 def minibatches(batch: Batch, size: int) -> Iterator[Batch]:
     """Every row once, in random order; the batch as it is where it is one minibatch."""
     rows = len(batch["obs"])

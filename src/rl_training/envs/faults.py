@@ -35,7 +35,7 @@ class ActionFault(NumericsError):  # noqa: N818 (as above)
 def not_finite(obs: np.ndarray, layout: RowLayout, rewards: np.ndarray | None = None) -> tuple[int, str] | None:
     """The first row with a number that is not finite, or is not once a learner has it in float32, and a clause that names the
     number; None if there is none."""
-    floats = layout.floats(obs)
+    floats = layout.floats(obs) if layout.num_bytes else obs
     if all_finite(floats) and (rewards is None or 0 not in learnable(rewards).tobytes()):
         return None
     for row, observed in enumerate(floats):

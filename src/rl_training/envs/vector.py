@@ -152,7 +152,8 @@ class SyncEnvs:
         """One step in the environments named, and none in the others."""
         actions = np.asarray(actions, dtype=self._action_dtype)
         count, envs, progress, obs_shape = len(indices), self._envs, self._progress, self._obs_shape
-        obs, rewards, usual_dtypes = self._layout.empty(count), np.empty(count), self._usual_dtypes
+        rewards, usual_dtypes, is_vector = np.empty(count), self._usual_dtypes, self._layout.is_vector
+        obs = self._layout.empty(count)
         ended, cut = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
         for row, index in enumerate(indices):
             progress[0] = index
@@ -162,7 +163,7 @@ class SyncEnvs:
                 observed, reward, terminated, truncated, _ = result
                 # the usual case first: this runs for every environment step of the whole run
                 if type(observed) is NDARRAY and observed.shape == obs_shape and observed.dtype in usual_dtypes:
-                    obs[row] = observed if observed.ndim == 1 else observed.reshape(-1)
+                    obs[row] = observed if is_vector else observed.reshape(-1)
                 else:
                     self._put(obs, row, index, observed)
                 rewards[row] = reward if type(reward) in USUAL_REWARDS else self._number(index, reward)
@@ -203,6 +204,9 @@ class SyncEnvs:
         self._put(obs, row, index, result[0])
 
     def _put(self, obs: np.ndarray, row: int, index: int, observed: Any) -> None:
+        if type(observed) is NDARRAY and observed.shape == self._obs_shape and observed.dtype in self._usual_dtypes:
+            obs[row] = observed.reshape(-1)
+            return
         try:
             self._layout.write(observed, obs[row : row + 1], single=True)
         except ObservationError as error:

@@ -11,7 +11,7 @@ import torch
 from rl_training.algorithms.base import Algorithm, OnPolicyAlgorithm
 from rl_training.algorithms.ppo import normalized
 from rl_training.data.replay_buffer import ReplayBuffer
-from rl_training.data.rollout import explained_variance, generalized_advantages, minibatches
+from rl_training.data.rollout import explained_variance, following, generalized_advantages, minibatches, row_ends
 from rl_training.options.base import OffPolicyOptions, OnPolicyOptions
 from rl_training.runtime.collector import Collector, to_batch
 from rl_training.types import Batch, Collected, Metrics, Source, State, Stateful, UpdateResult
@@ -100,12 +100,15 @@ class OnPolicyLoop(CollectingLoop):
         """Columns (time, environments, ...) to rows with log-probabilities, advantages and returns."""
         algorithm, options, shape = self.algorithm, self.options, data["rewards"].shape
         rows = {name: column.flatten(0, 1) for name, column in data.items()}
-        obs, next_obs = algorithm.normalize(rows["obs"]), algorithm.normalize(rows["next_obs"])
-        values = algorithm.value(obs)
+        obs = algorithm.normalize(rows["obs"])
+        values, logprobs = algorithm.judge(obs, rows["actions"])
+        ends = row_ends(data["cuts"])  # elsewhere an action led to what the next row observes
+        next_values = following(values.view(shape))
+        next_values[ends] = algorithm.value(algorithm.normalize(data["next_obs"][ends]))
         advantages = generalized_advantages(
             rewards=algorithm.scale_rewards(data["rewards"], data["cuts"]).cpu(),
             values=values.view(shape).cpu(),
-            next_values=algorithm.value(next_obs).view(shape).cpu(),
+            next_values=next_values.cpu(),
             dones=data["dones"].cpu(),
             cuts=data["cuts"].cpu(),
             gamma=options.gamma,
@@ -117,7 +120,7 @@ class OnPolicyLoop(CollectingLoop):
             "obs": obs,
             "raw_obs": rows["obs"],
             "actions": rows["actions"],
-            "logprobs": algorithm.log_prob(obs, rows["actions"]),
+            "logprobs": logprobs,
             "advantages": normalized(flat_advantages) if over_batch else flat_advantages,
             "returns": flat_advantages + values,
             "values": values,
