@@ -60,9 +60,11 @@ else
 	$(SPEED)/page.py
 endif
 
-# the long version of tests/faults: some thousand processes killed and resumed; results in benchmarks/faults/results
+# the long version of tests/faults: some thousand processes killed, resumed and broken; results in benchmarks/faults/results.
+# Third-party environments are tried where their packages are installed (see TASKS in kill.py)
 faults: setup
 	$(BIN)/python benchmarks/faults/kill.py
+	$(BIN)/python benchmarks/faults/environments.py
 	$(BIN)/python benchmarks/faults/compare.py
 	$(BIN)/python benchmarks/faults/page.py
 

@@ -26,19 +26,17 @@ of a checkpoint, resumed until they end. The long version:
 | family | small configurations | kills | before the first checkpoint | runs that came to their end | runs that differ |
 |---|---|---|---|---|---|
 {families}
-
+{tasks}
 **A kill during the writing of a checkpoint takes no checkpoint away.** {writes[kills]} kills were aimed into the write: {writes[point: byte]} after a random byte
 of the file, {writes[point: written]} before its sync, {writes[point: synced]} after it, {writes[point: renamed]} after the renaming. What they leave of a
 file has another name, which nobody reads. Checkpoints lost or runs that differ: {writes[differences]}. All {writes[runs]} runs came to the same end.
 
-**A run that is ended before its time ends there again.** In {ends[kills after a save]} runs that early stopping ends, one of every small configuration for each
-of its saves, SIGKILL came right behind a save; {ends[random]} more kills at random moments. Between the save of the turn that decides and the end itself there are moments in which
-only the checkpoint knows that the run is over. All {ends[runs]} came to the undisturbed run's end; runs that differ: {ends[differences]}.
-
+**A run that is ended before its time ends there again**: by early stopping, a callback or a pruner, which is part of the checkpoint. `tests/contracts/test_early_ends.py` and
+`tests/faults/test_kill.py` kill every algorithm between the save of the turn that decides and the end itself.
+{ends}
 **SIGTERM and SIGINT lose not one step.** The turn is finished and saved. `tests/test_checkpoint_workflows.py` sends both to every algorithm within a turn,
 `tests/faults/test_kill.py` at random moments to a run that makes no other checkpoint. SIGHUP does as SIGTERM: tests close a terminal under a training.
-{signals}
-
+{signals}{groups}
 ## The same settings give the same bytes
 Whatever the process, its hash seed and folder, the backend (`local_sync` or `local_async`), the progress bar, and how often one
 evaluates, logs and saves: `tests/contracts/test_exact_resume.py`, `tests/faults/test_determinism.py`. It cannot hold across another number of
@@ -73,8 +71,8 @@ allocates nothing, and names that point out of the file are refused (`tests/expe
 
 ## Numbers and environments that break are named
 A NaN or an infinite number stops the run at that turn, with a checkpoint from before it (`tests/faults/test_numbers.py`); an environment
-that raises, hangs or returns nonsense is named and leaves no process behind (`tests/faults/test_environments.py`).
-
+that raises, leaves by `sys.exit()`, hangs, dies or returns nonsense is named and leaves no process behind (`tests/faults/test_environments.py`, `test_leaving.py`, `test_processes.py`).
+{environments}
 ## Rubbish gets an answer
 Generated configurations, command lines, npz files and checkpoint headers are taken, or refused by name; there is never a traceback (`tests/faults/test_fuzz_*.py`).
 Some of them in every test run, 10,000 configurations in `make fuzz`. What they found is kept in `tests/faults/corpus` and tried every time.
@@ -108,7 +106,7 @@ The kills here fall into a loop that saves the same small model under the same n
 model and not the second. In the hostile file of Stable-Baselines3 one entry was added to a model it had saved; ours has no place for one, so
 it was given a pickle and a zip of one under a checkpoint's name.
 
-Made by `{kills[command]}`, `{writes[command]}`, `{ends[command]}` and `{peers[command]}`; this page by
+Made by `{kills[command]}`, `{writes[command]}` and `{peers[command]}`; this page by
 `python benchmarks/faults/page.py`. {machine}
 """
 
@@ -119,8 +117,7 @@ SIGNAL_HEAD = """
 
 
 def page() -> str:
-    kills, writes, ends, peers, soak = (read(name) for name in ("kills", "writes", "ends", "peers", "soak"))
-    ends["random"] = ends["kills"] - ends["kills after a save"]
+    kills, writes, peers, soak = (read(name) for name in ("kills", "writes", "peers", "soak"))
     faults = peers["faults"]
     rows = [(title, *(words(faults[name][who]) for who in ("ours", "sb3"))) for name, (title, words) in PEER_ROWS.items()]
     versions = ", ".join(f"{name} {version}" for name, version in peers["versions"].items() if name != "rl_training")
@@ -128,9 +125,12 @@ def page() -> str:
     return TEXT.format(
         families="\n".join(family_row(name, family, kills["differences"]) for name, family in kills["families"].items()),
         writes=writes,
-        ends=ends,
+        ends=ends_words(),
         kills=kills,
         signals=signal_table(),
+        tasks=task_table(),
+        groups=group_words(),
+        environments=environment_table(),
         soak=soak,
         soak_minutes=min(found["minutes"] for found in soak["results"].values()),
         soaks="\n".join(soak_line(*words) for words in SOAKS),
@@ -188,6 +188,19 @@ def verdict(soak: dict[str, Any]) -> str:
     return f"**Not flat: {names}.**"
 
 
+def ends_words() -> str:
+    """Nothing until the long version has been run."""
+    if not (HERE / "results" / "ends.json").exists():
+        return ""
+    ends = read("ends")
+    behind = ends["kills after a save"]
+    return (
+        f"The long version, over {len(ends['configurations'])} small configurations that early stopping ends: {behind} kills, each right behind "
+        f"another save of its run, and {ends['kills'] - behind} at random moments. All {ends['runs']} runs came to the undisturbed run's end; "
+        f"runs that differ: {ends['differences']}. Made by `{ends['command']}`.\n"
+    )
+
+
 def signal_table() -> str:
     """Nothing until the long version has been run."""
     if not (HERE / "results" / "signals.json").exists():
@@ -195,6 +208,65 @@ def signal_table() -> str:
     record = read("signals")
     rows = [signal_row(name, counts, record["differences"]) for name, counts in record["signals"].items()]
     return SIGNAL_HEAD + "\n".join(rows) + f"\n\nMade by `{record['command']}`.\n"
+
+
+def recorded(name: str) -> dict[str, Any] | None:
+    """A result, if that part of the long version has been run."""
+    return read(name) if (HERE / "results" / f"{name}.json").exists() else None
+
+
+def task_table() -> str:
+    record = recorded("tasks")
+    if record is None:
+        return ""
+    rows = [
+        f"| {env_id} | {done['algorithm']} | {done['kills']} | {done['runs']} | {record['differences']} |"
+        for env_id, done in record["tasks"].items()
+    ]
+    brought = ", ".join(f"{name} {version}" for name, version in record["packages"].items())
+    lines = [
+        "\nOn environments of other packages, episodes of 30 steps, the same: " + brought + ".\n",
+        "| environment | algorithm | kills | runs that came to their end | runs that differ |",
+        "|---|---|---|---|---|",
+        *rows,
+        f"\n{made_by(record)}\n",
+    ]
+    return "\n".join(lines)
+
+
+def group_words() -> str:
+    record = recorded("groups")
+    if record is None:
+        return ""
+    during = record.get("during training", 0)
+    return (
+        f"\nA terminal sends Ctrl-C to the whole process group, to workers too that have just been started. {record['signals']} times at random moments, in runs of "
+        f"{', '.join(record['configurations'])} with environments in workers: {during} fell into training, the others into what comes before and after it. Of {record['runs']} runs "
+        f"that came to their end {record['differences']} lost a step, differ or wrote a traceback. {made_by(record)}\n"
+    )
+
+
+def environment_table() -> str:
+    record = recorded("environments")
+    if record is None:
+        return ""
+    rows = [
+        f"| {kind} | {counts.get('tried in local_sync', 0)} | {counts.get('tried in local_async', 0)} | {counts['held']} |"
+        for kind, counts in record["kinds"].items()
+    ]
+    lines = [
+        "\nHeld is a fault after which the run has named the environment, ended with the exit code that belongs to it (2; 1 for numbers), left checkpoints that verify, "
+        f"no traceback and no process. Small runs of {', '.join(record['algorithms'])}; the offline ones meet it in an evaluation.\n",
+        "| fault of the environment | tried in this process | tried in workers | held |",
+        "|---|---|---|---|",
+        *rows,
+        f"\n{made_by(record)}\n",
+    ]
+    return "\n".join(lines)
+
+
+def made_by(record: dict[str, Any]) -> str:
+    return f"Made by `{record['command']}` at commit {record['commit']}, {record['date']}, {record['machine']['cpu']}, {record['machine']['cores']} cores."
 
 
 def signal_row(name: str, counts: dict[str, int], differences: int) -> str:
