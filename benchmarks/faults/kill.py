@@ -85,7 +85,8 @@ def main() -> None:
         "groups": lambda nursery: {"configurations": IN_WORKERS, **groups(nursery, args.groups)},
         "tasks": lambda nursery: tasks(nursery, args.tasks),
     }
-    with Nursery(*map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))) as nursery:
+    folders = map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+    with Nursery(ROOT / "tests" / "helpers", *folders) as nursery:
         for part in args.part or parts:
             begin = time.monotonic()
             values = parts[part](nursery)
