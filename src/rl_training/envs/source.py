@@ -235,6 +235,11 @@ class EnvSource:
                 log.log(logging.WARNING if ours else logging.DEBUG, "%s", text.removeprefix("WARN: "))
 
 
+def is_registered(env_id: str | None) -> bool:
+    """Whether making it imports nothing but what registered it: no id of the form `module:Id`, which imports the module."""
+    return env_id is not None and ":" not in env_id and env_id in gym.registry
+
+
 def _checked_factory(env: Any) -> EnvFactory:
     if isinstance(env, gym.vector.VectorEnv):
         raise EnvError(f"{type(env).__name__} is a vector of environments; pass one environment or a factory, and set num_envs")
