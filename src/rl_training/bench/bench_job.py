@@ -15,13 +15,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from rl_training.errors import CheckpointError, RLTrainingError, RunBusyError, TrainingInterrupted
 from rl_training.experiment.files import free_name, write_text
 from rl_training.experiment.suite_jobs import Job
+from rl_training.experiment.trust import named_code
+
+if TYPE_CHECKING:
+    from rl_training.experiment.config import TrainConfig
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +66,6 @@ def _best_other_than(last: Path) -> Path | None:
 def policy_returns(checkpoint: Path, job: Job) -> list[float]:
     """The return of each of the job's evaluation episodes, with a saved policy."""
     from rl_training.envs.pool import Evaluator
-    from rl_training.envs.source import EnvSource
     from rl_training.runtime.evaluation import PolicyEvaluator
     from rl_training.runtime.policy import load_policy
     from rl_training.runtime.torch_settings import torch_settings
@@ -77,14 +80,19 @@ def policy_returns(checkpoint: Path, job: Job) -> list[float]:
             return self.returns, lengths
 
     with torch_settings(job.config.threads):
-        policy = load_policy(checkpoint, device=job.config.device)
-        recorder = Recorder(EnvSource(policy.config.env_id, policy.config.env_kwargs), policy.spec)
+        policy = load_policy(checkpoint, device=job.config.device, trust=_names(job.config))
+        recorder = Recorder(policy.environments(), policy.spec)
         evaluator = PolicyEvaluator(recorder, policy.spec, seed=policy.config.seed, device=policy.device)
         try:
             evaluator(policy.algorithm, num_episodes=job.eval_episodes)
         finally:
             evaluator.close()
     return [float(value) for value in recorder.returns]
+
+
+def _names(config: TrainConfig) -> list[str]:
+    """What a benchmark may import, because whoever asked for it named it: its jobs, wherever they run, need not be asked."""
+    return [name for _, name in named_code(config)]
 
 
 def _trained(job: Job) -> Path:
@@ -98,7 +106,7 @@ def _trained(job: Job) -> Path:
         return checkpoint
     if checkpoint is not None:
         log.info("going on from %s", checkpoint)
-        result = resume_training(checkpoint)
+        result = resume_training(checkpoint, trust=_names(job.config))
     else:
         log.info("beginning %s", job.run_dir)
         result = get_algorithm_spec(job.config.algo).train_fn(job.config, run_suffix=job.suffix)

@@ -51,3 +51,8 @@ def as_env_error(what: str) -> Iterator[None]:
         raise
     except BaseException as error:
         raise EnvError(f"{what}: {words_of(error)}") from error
+
+
+def is_registered(env_id: str | None) -> bool:
+    """Whether making it imports nothing but what registered it: no id of the form `module:Id`, which imports the module."""
+    return env_id is not None and ":" not in env_id and env_id in gym.registry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -121,6 +122,9 @@ class EnvSource:
         mine = self.layers()
         if not env_kwargs and env_id in gym.registry and mine == [env_id]:
             return None
+        module, colon, _ = env_id.partition(":")
+        if colon and module not in sys.modules:  # an object is given: what its id would import is nobody's wish
+            return self.layers()
         try:
             return None if mine == EnvSource(env_id, env_kwargs).layers() else mine
         except RLTrainingError:
@@ -233,11 +237,6 @@ class EnvSource:
                 # gymnasium's own begin so; other packages' deprecations are no business of the user's
                 ours = text.startswith("WARN: ") or not issubclass(warning.category, DeprecationWarning)
                 log.log(logging.WARNING if ours else logging.DEBUG, "%s", text.removeprefix("WARN: "))
-
-
-def is_registered(env_id: str | None) -> bool:
-    """Whether making it imports nothing but what registered it: no id of the form `module:Id`, which imports the module."""
-    return env_id is not None and ":" not in env_id and env_id in gym.registry
 
 
 def _checked_factory(env: Any) -> EnvFactory:

@@ -266,4 +266,4 @@ class Session:
             callback.on_train_end(self, result)
         given = {"env=...": self.origins.get("made_on") is not None, "callbacks=[...]": callbacks_with_memory(self.callbacks)}
         needs = [words for words, wanted in given.items() if wanted]
-        raise interruption(self.signals.received, result, step=self.global_step, needs=needs)
+        raise interruption(self.signals.received, result, self.config, needs=needs)

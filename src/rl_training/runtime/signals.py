@@ -13,6 +13,8 @@ from typing import Any
 
 from rl_training.envs.processes import ENDING
 from rl_training.errors import TrainingInterrupted
+from rl_training.experiment.config import TrainConfig
+from rl_training.experiment.trust import needs_trust
 from rl_training.types import TrainResult
 
 log = logging.getLogger(__name__)
@@ -72,10 +74,12 @@ class StopSignals:
             raise Abandoned
 
 
-def interruption(signum: int, result: TrainResult, *, step: int, needs: Sequence[str]) -> TrainingInterrupted:
+def interruption(signum: int, result: TrainResult, config: TrainConfig, *, needs: Sequence[str]) -> TrainingInterrupted:
     """What ends a run that is saved, with the way to go on: by command, unless it `needs` what only a program can give."""
-    command = f"rl-training resume --checkpoint {shlex.quote(str(result.run_dir))}"
+    trusted = needs_trust(config, result.run_dir)  # as whoever goes on will be asked again
+    command = f"rl-training resume --checkpoint {shlex.quote(str(result.run_dir))}{' --trust' if trusted else ''}"
     if needs:
-        command = f"rl_training.runtime.workflows.resume_training({str(result.run_dir)!r}, {', '.join(needs)})"
-    message = f"interrupted at step {step}; everything is saved. Go on with:\n  {command}"
+        words = ", ".join([*needs, *(["trust=True"] if trusted else [])])
+        command = f"rl_training.runtime.workflows.resume_training({str(result.run_dir)!r}, {words})"
+    message = f"interrupted at step {result.metrics['global_step']}; everything is saved. Go on with:\n  {command}"
     return TrainingInterrupted(message, signum=signum, result=result)

@@ -11,6 +11,7 @@ import torch
 
 from rl_training.errors import ConfigError, RLTrainingError, did_you_mean
 from rl_training.experiment.files import no_link, reason, replacing, write_all, write_text
+from rl_training.experiment.trust import Trust
 from rl_training.models.encoded_policy import EncodedPolicy, StandalonePolicy
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.runtime.policy import Policy, load_policy
@@ -34,10 +35,16 @@ class Exported(NamedTuple):
     discrete: bool = False
 
 
-def export_checkpoint(checkpoint: str | Path, out: str | Path | None = None, *, format: str | None = None) -> Exported:  # noqa: A002 (the public name)
+def export_checkpoint(
+    checkpoint: str | Path,
+    out: str | Path | None = None,
+    *,
+    format: str | None = None,  # noqa: A002 (the public name)
+    trust: Trust = False,
+) -> Exported:
     """The policy of a checkpoint, or of the newest in a run directory; without `out` below the run's `exports/`."""
     form = chosen_format(out, format)
-    policy = load_policy(checkpoint, device="cpu")
+    policy = load_policy(checkpoint, device="cpu", trust=trust)
     assert policy.file is not None
     path = Path(out) if out is not None else default_path(policy.file, form)
     return export_policy(policy, path, format=form.name, checkpoint=policy.file)

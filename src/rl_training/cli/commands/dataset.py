@@ -43,7 +43,8 @@ def run(args: argparse.Namespace) -> int:
     from rl_training.cli.pictures import new_figure
     from rl_training.data.dataset_report import inspect_data
     from rl_training.data.reference_scores import SCORES
-    from rl_training.envs.source import EnvSource, is_registered
+    from rl_training.envs.guards import is_registered
+    from rl_training.envs.source import EnvSource
 
     if args.out is not None:
         new_figure(args.out)  # what cannot be drawn is said before anything is read
@@ -64,7 +65,8 @@ def _read(args: argparse.Namespace) -> tuple[RecordedData, str | None, tuple[flo
     """The data, the environment that it names, and the returns that count as 0 and 100 where it says them."""
     from rl_training.data.dataset_files import read_metadata, read_npz
     from rl_training.data.minari_files import environment_id, read_minari, reference_scores
-    from rl_training.envs.source import EnvSource, is_registered
+    from rl_training.envs.guards import is_registered
+    from rl_training.envs.source import EnvSource
     from rl_training.runtime.offline_data import data_path
 
     kind, _, name = args.data.partition(":")
