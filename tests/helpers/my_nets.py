@@ -48,6 +48,16 @@ class OfNumbers(nn.Module):
         return torch.cat([self.clue(obs["clue"]), self.rest(torch.cat(rest, dim=-1))], dim=-1).tanh()
 
 
+class Moody(Torso):
+    """Does something else while it learns than afterwards: dropout, and with `norm` batch norm."""
+
+    def __init__(self, observation_space: Any, *, norm: bool = False) -> None:
+        super().__init__(observation_space)
+        self.layers.append(nn.Dropout(0.5))
+        if norm:
+            self.layers.insert(1, nn.BatchNorm1d(16))
+
+
 class WrongWidth(Torso):
     """Says one width, gives another."""
 

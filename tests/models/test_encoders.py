@@ -3,7 +3,7 @@
 import pytest
 import torch
 from gymnasium.spaces import Box
-from my_nets import OfOurLayers, Torso
+from my_nets import Moody, OfOurLayers, Torso
 from replay_batches import batch_of
 from torch import nn
 
@@ -183,6 +183,17 @@ def test_one_torso_for_both_runs_once_for_each_update(monkeypatch):
     calls.clear()
     learner.log_prob(torch.zeros(ROWS, OBS), torch.zeros(ROWS))
     assert calls == [ROWS]
+
+
+def test_a_torso_is_in_training_mode_where_it_is_differentiated_and_in_no_other_place():
+    read, obs = encoder(Moody), torch.randn(ROWS, OBS)
+    with torch.no_grad():
+        calm = read(obs)
+        assert torch.equal(read(obs), calm)
+    features, _ = read.vjp(obs)
+    assert (features == 0).sum() > ROWS  # half of them are dropped
+    with torch.no_grad():
+        assert torch.equal(read(obs), calm)
 
 
 def test_long_batches_are_read_piece_by_piece_where_nothing_is_learnt_from_them(monkeypatch):

@@ -145,6 +145,28 @@ def test_what_cannot_work_is_refused_before_a_file_is_made(network, said, tmp_pa
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("name", ["ppo", "ppg"])
+def test_a_network_with_dropout_or_batch_norm_acts_as_it_was_learnt_and_resumes_exactly(name, norm, tmp_path):
+    config = small(tmp_path, name, algo_kwargs={"network": "my_nets:Moody", "network_kwargs": {"norm": norm}})
+    whole = train(config, run_suffix="whole")
+    half = train(config, run_suffix="half", callbacks=[StopAt(config.total_timesteps // 2)])
+    assert state_difference(whole.checkpoint_path, resume_training(half.checkpoint_path).checkpoint_path) is None
+    policy = load_policy(whole.checkpoint_path)
+    obs = np.random.default_rng(0).normal(size=(40, policy.spec.obs_dim)).astype(np.float32)
+    assert len({np.asarray(policy.predict(obs)).tobytes() for _ in range(5)}) == 1
+    assert export_checkpoint(whole.checkpoint_path, format="onnx").max_difference < 1e-4
+
+
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_batch_norm_is_refused_where_target_networks_would_not_follow_it(name, tmp_path):
+    train(small(tmp_path / "dropout", name, algo_kwargs={"network": "my_nets:Moody"}))
+    options = {"network": "my_nets:Moody", "network_kwargs": {"norm": True}}
+    with pytest.raises(ConfigError, match="'my_nets:Moody' has a BatchNorm1d, whose statistics target networks do not follow"):
+        train(small(tmp_path / "norm", name, algo_kwargs=options))
+    assert not (tmp_path / "norm").exists()
+
+
 def test_arguments_that_a_network_does_not_take_are_told_with_the_call(tmp_path):
     with pytest.raises(
         ConfigError, match=r"network: my_nets:Torso\(observation_space, wide=8\) raised TypeError.*wide.*the space is Box"

@@ -40,6 +40,9 @@ class Encoder(nn.Module):
         return self._features(rows)
 
     def _features(self, rows: Tensor) -> Tensor:
+        # dropout and the like are for what is differentiated: nobody acts, judges or evaluates by them
+        if self.torso.training is not torch.is_grad_enabled():
+            self.torso.train(torch.is_grad_enabled())
         features = self.torso(self.cut(rows))
         if not isinstance(features, Tensor) or features.shape != (len(rows), self.features_dim):
             given = f"shape {tuple(features.shape)}" if isinstance(features, Tensor) else f"a {type(features).__name__}"

@@ -56,6 +56,8 @@ class Network(Options):
 class NetworkOptions(CommonOptions):
     """What stands between observations and the algorithm's own outputs."""
 
+    has_targets: ClassVar[bool] = True  # networks that follow others slowly
+
     network: str = option(MLP, f"What reads observations: {MEANING}.", words=NAMES)
     network_kwargs: dict[str, Any] = option({}, "Arguments of the network, such as channels of impala.")
     actor_network: Network | None = option(None, "The policy's, where it has one of its own; none means network.")
@@ -97,6 +99,8 @@ class NetworkOptions(CommonOptions):
 
 class LinearHeads(NetworkOptions):
     """On-policy: behind another network than an mlp there are no hidden layers unless they are given."""
+
+    has_targets: ClassVar[bool] = False
 
     @model_validator(mode="before")
     @classmethod

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from rl_training.envs.spaces import network_space
 from rl_training.errors import ConfigError, RLTrainingError
@@ -47,7 +48,18 @@ def actor_and_critic_encoders(options: Any, env: EnvSpec) -> dict[str, Encoder |
             option = name.replace("encoder", "network")
             choice = getattr(options, option) or options.of_both
             used = option if getattr(options, option) else "network"
-            made[name] = None if choice.network == MLP else encoder(choice, env, option=used)
+            made[name] = None if choice.network == MLP else _followed(encoder(choice, env, option=used), used)
+    return made
+
+
+def _followed(made: Encoder, option: str) -> Encoder:
+    """The encoder, if target networks can follow it: they do so by its parameters alone."""
+    for module in made.modules():
+        if isinstance(module, _BatchNorm) and module.track_running_stats:
+            raise ConfigError(
+                f"{option}: {made.name!r} has a {type(module).__name__}, whose statistics target networks do not follow; "
+                "LayerNorm has none, and ppo and ppg have no targets"
+            )
     return made
 
 
@@ -98,6 +110,8 @@ def require_networks(options: Any, env: EnvSpec) -> None:
                 tried(rows)
             except Exception as error:
                 raise ConfigError(f"{option}: {choice.network!r} fails on two observations of {env.env_id}: {error}") from error
+            if options.has_targets:
+                _followed(tried, option)
 
 
 def has_torsos(options: Any) -> bool:
