@@ -454,7 +454,8 @@ def test_a_known_function_for_another_observation_is_refused_with_advice():
 
 
 def test_functions_come_from_import_paths():
-    assert reward_function("rl_training.planning.known_functions:pendulum_reward", obs_dim=3) is REWARDS["pendulum"].function
+    named = reward_function("rl_training.planning.known_functions:pendulum_reward", obs_dim=3)
+    assert named.resolve() is REWARDS["pendulum"].function
     for wrong in ("no_such_module_xyz:f", "math:no_such", "math:pi"):
         with pytest.raises(ConfigError, match="termination_fn"):
-            termination_function(wrong, obs_dim=3)
+            termination_function(wrong, obs_dim=3).resolve()

@@ -187,7 +187,7 @@ def limits() -> Iterator[None]:
     limit_files(before)
 
 
-@pytest.mark.parametrize("room", range(2, 15, 3))
+@pytest.mark.parametrize("room", range(2, 12, 3))
 def test_too_few_files_for_workers_are_named_with_what_to_do_and_none_is_lost(room: int, limits: None):
     source = EnvSource("toy_envs:ToyCounting-v0")
     spec = source.spec()

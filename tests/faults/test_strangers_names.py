@@ -345,7 +345,7 @@ def test_a_search_goes_on_with_what_its_own_configuration_names_on_any_machine(
 # --- what a function by its import path can be
 
 
-@pytest.mark.parametrize("path", ["os:system", "builtins:print", "torch:atan2", "pathlib:Path", "json:dumps", "os:path"])
+@pytest.mark.parametrize("path", ["os:system", "math:hypot", "torch:atan2", "pathlib:Path", "json:dumps", "os:path"])
 @pytest.mark.parametrize(("name", "option"), [("mopo", "termination_fn"), ("pets", "termination_fn"), ("pets", "reward_fn")])
 def test_only_a_python_function_of_a_transition_is_one(name: str, option: str, path: str, tmp_path: Path):
     config = small_config(name, tmp_path / "runs", algo_kwargs={option: path})
