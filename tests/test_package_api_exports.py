@@ -17,7 +17,7 @@ PACKAGES = [
     "rl_training.data",
     "rl_training.experiment",
 ]
-CLASS_NAMES = {"openai_es": "OpenAIES", "rebrac": "ReBRAC"}
+CLASS_NAMES = {"openai_es": "OpenAIES", "rebrac": "ReBRAC", "cal_ql": "CalQL"}
 
 
 def class_name(algo):

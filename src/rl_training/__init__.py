@@ -7,7 +7,24 @@ from typing import TYPE_CHECKING
 from rl_training._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from rl_training.api.algorithms import ARS, BC, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, TQC, OpenAIES, ReBRAC
+    from rl_training.api.algorithms import (
+        ARS,
+        BC,
+        CQL,
+        DDPG,
+        IQL,
+        MOPO,
+        PETS,
+        PPG,
+        PPO,
+        RLPD,
+        SAC,
+        TD3,
+        TQC,
+        CalQL,
+        OpenAIES,
+        ReBRAC,
+    )
     from rl_training.experiment.config import TrainConfig
     from rl_training.runtime.callbacks import Callback
 
@@ -18,6 +35,7 @@ __getattr__, __dir__ = lazy_exports(
         "ARS": "rl_training.api.algorithms",
         "BC": "rl_training.api.algorithms",
         "CQL": "rl_training.api.algorithms",
+        "CalQL": "rl_training.api.algorithms",
         "Callback": "rl_training.runtime.callbacks",
         "DDPG": "rl_training.api.algorithms",
         "IQL": "rl_training.api.algorithms",
@@ -48,6 +66,7 @@ __all__ = [
     "SAC",
     "TD3",
     "TQC",
+    "CalQL",
     "Callback",
     "OpenAIES",
     "ReBRAC",

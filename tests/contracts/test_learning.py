@@ -35,6 +35,7 @@ BUDGETS = {  # steps, and what the small configurations lack for this task
     "ddpg": (1_000, {"learning_rate": 3e-3, "batch_size": 64, "buffer_capacity": 1_000}),
     "rlpd": (500, {"learning_rate": 3e-3, "batch_size": 32, "dataset_size": 300, "alpha": 0.02}),
     "cql": (1_500, {"learning_rate": 3e-3, "batch_size": 64, "dataset_size": 500, "alpha": 0.02, "cql_alpha": 0.1}),
+    "cal_ql": (1_500, {"learning_rate": 3e-3, "batch_size": 64, "dataset_size": 500, "alpha": 0.02, "cql_alpha": 0.1}),
     "bc": (500, {"learning_rate": 3e-3, "batch_size": 64, "dataset_kind": "npz", "dataset_size": None}),
     "iql": (1_500, {"learning_rate": 3e-3, "batch_size": 64, "dataset_size": 500, "inverse_temperature": 30.0}),
     "rebrac": (1_500, {"learning_rate": 3e-3, "batch_size": 64, "dataset_size": 500}),
@@ -52,6 +53,7 @@ CORRIDOR_BUDGETS = {
     "ddpg": (2_500, {**ONLINE, "exploration_noise": 0.3}),
     "rlpd": (1_000, {**ONLINE, "learning_starts": 100, "dataset_size": 1_500, "alpha": 0.005}),
     "cql": (1_500, {**WALKER, "dataset_size": 2_000, "alpha": 0.005, "cql_alpha": 0.01}),
+    "cal_ql": (1_500, {**WALKER, "dataset_size": 2_000, "alpha": 0.005, "cql_alpha": 0.01}),
     "rebrac": (1_500, {**WALKER, "dataset_size": 2_000, "actor_penalty_coef": 0.01, "critic_penalty_coef": 0.001}),
     "iql": (1_500, {**WALKER, "dataset_size": 2_000, "expectile": 0.9, "inverse_temperature": 30.0}),
 }
@@ -151,7 +153,7 @@ MUTATIONS = {  # what breaks, where it stands, how it is broken, and who must no
     "advantages of recorded actions flipped": (iql.advantage_weighted_loss, "definition", turned, ("iql",)),
     "values of the actor's actions flipped": (rebrac.cloning_actor_loss, "definition", undervalued, ("rebrac",)),
     "actor's gradient flipped": (deterministic.deterministic_actor_loss, "vjp", uphill, ("td3", "ddpg")),
-    "both gradients of the actor flipped": (sac.soft_actor_loss, "vjp", uphill, ("sac", "rlpd", "cql")),
+    "both gradients of the actor flipped": (sac.soft_actor_loss, "vjp", uphill, ("sac", "tqc", "rlpd", "cql", "cal_ql")),
 }
 MUTATIONS_IN_CORRIDOR = {
     "target network frozen": [*((module, "polyak_update") for module in (sac, cql, tqc, deterministic, iql)), left_alone],

@@ -76,6 +76,9 @@ OPTIONS = {
         "num_cql_samples": (6, "num_cql_samples"),
         "backup_entropy": (True, "backup_entropy"),
     },
+    "cal_ql": NETWORKS_OF_SAC
+    | RATES_OF_SAC
+    | {"cql_alpha": (3.0, "cql_alpha"), "cql_target_gap": (2.0, "cql_target_gap"), "num_cql_samples": (6, "num_cql_samples")},
     "iql": {
         "learning_rate": (0.01, "value_optimizer.learning_rate"),
         "actor_learning_rate": (0.02, "actor_optimizer.learning_rate"),

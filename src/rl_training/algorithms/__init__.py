@@ -3,6 +3,7 @@
 from rl_training.algorithms.ars import ARS, ARSAlgorithm, ars_loss
 from rl_training.algorithms.base import Algorithm, OnPolicyAlgorithm
 from rl_training.algorithms.bc import BC, BCAlgorithm, bc_loss
+from rl_training.algorithms.cal_ql import CalQL, CalQLAlgorithm, cal_ql_loss
 from rl_training.algorithms.cql import CQL, CQLAlgorithm, cql_loss
 from rl_training.algorithms.ddpg import DDPG, DDPGAlgorithm, ddpg_loss
 from rl_training.algorithms.iql import IQL, IQLAlgorithm, iql_loss
@@ -35,6 +36,8 @@ __all__ = [
     "Algorithm",
     "BCAlgorithm",
     "CQLAlgorithm",
+    "CalQL",
+    "CalQLAlgorithm",
     "DDPGAlgorithm",
     "IQLAlgorithm",
     "MOPOAlgorithm",
@@ -52,6 +55,7 @@ __all__ = [
     "TQCAlgorithm",
     "ars_loss",
     "bc_loss",
+    "cal_ql_loss",
     "cql_loss",
     "ddpg_loss",
     "iql_loss",

@@ -82,12 +82,16 @@ class CQL(SAC):
         outputs, pull = self.q_values.vjp(obs.flatten(0, 1), actions.flatten(0, 1))
         q_values = outputs.unflatten(1, actions.shape[:2])
         tensors |= {"q_values": q_values[..., 0], "sampled_q_values": q_values[..., 1:]}
-        losses, d = cql_loss.vjp(tensors, cql_alpha=weight)
+        losses, d = self.conservative_loss(batch, tensors)
         d_outputs = torch.cat([d.q_values.unsqueeze(-1), d.sampled_q_values], dim=-1)
         self.critic_optimizer.step(pull(d_outputs.flatten(1)))
         polyak_update(self.critic_parameters, self.target_parameters, self.tau)
         self._update_weight(losses["cql_penalty"])
         return losses | {"cql_alpha": weight}
+
+    def conservative_loss(self, batch: Batch, tensors: dict[str, Tensor]) -> tuple[Metrics, Any]:  # noqa: ARG002 (Cal-QL looks)
+        """The critics' loss, and its gradients at `q_values` and `sampled_q_values`."""
+        return cql_loss.vjp(tensors, cql_alpha=self.cql_alpha)
 
     def sampled_actions(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Actions (batch, 3 samples, action_dim), a third each uniform, of π(·|s) and of π(·|s′); and their log-densities."""

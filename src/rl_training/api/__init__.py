@@ -1,6 +1,23 @@
 """The managed classes: learn, evaluate, predict, save, load."""
 
-from rl_training.api.algorithms import ARS, BC, CQL, DDPG, IQL, MOPO, PETS, PPG, PPO, RLPD, SAC, TD3, TQC, OpenAIES, ReBRAC
+from rl_training.api.algorithms import (
+    ARS,
+    BC,
+    CQL,
+    DDPG,
+    IQL,
+    MOPO,
+    PETS,
+    PPG,
+    PPO,
+    RLPD,
+    SAC,
+    TD3,
+    TQC,
+    CalQL,
+    OpenAIES,
+    ReBRAC,
+)
 
 __all__ = [
     "ARS",
@@ -16,6 +33,7 @@ __all__ = [
     "SAC",
     "TD3",
     "TQC",
+    "CalQL",
     "OpenAIES",
     "ReBRAC",
 ]

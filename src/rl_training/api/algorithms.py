@@ -39,6 +39,10 @@ class CQL(ManagedAlgorithm, algo="cql"):
     """Conservative Q-learning from a fixed dataset, for continuous actions."""
 
 
+class CalQL(ManagedAlgorithm, algo="cal_ql"):
+    """Calibrated Q-learning from recorded data and online after it, for continuous actions."""
+
+
 class IQL(ManagedAlgorithm, algo="iql"):
     """Implicit Q-learning from recorded data and online after it, for continuous actions."""
 

@@ -18,11 +18,12 @@ from rl_training.runtime.workflows import evaluate_checkpoint, predict_checkpoin
 from rl_training.types import EnvSpec, TrainResult
 
 
-def build_cql(options: CQLConfig, env: EnvSpec, device: torch.device) -> CQL:
+def build_cql(options: CQLConfig, env: EnvSpec, device: torch.device, *, kind: type[CQL] = CQL) -> CQL:
+    """CQL, or a learner of its kind that takes the same settings."""
     settings = sac_settings(options)
     # the authors' temperature learns as fast as their policy; without any rate of its own that is learning_rate
     settings["alpha_learning_rate"] = options.alpha_learning_rate or options.actor_learning_rate
-    return CQL(
+    return kind(
         sac_model(options, env, device),
         cql_alpha=options.cql_alpha,
         num_cql_samples=options.num_cql_samples,

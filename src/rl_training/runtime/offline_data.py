@@ -31,7 +31,7 @@ def load_offline_data(
     """
     parts = [_found_again(part, places or {}) for part in options.dataset_parts()]
     loaded = [_columns(part, source, spec, seed=seed) for part in parts]
-    loaded = [part | hindsight(part, options.hindsight) for part in loaded]
+    loaded = [part | hindsight(part, options.hindsight, gamma=getattr(options, "gamma", 1.0)) for part in loaded]
     columns = {name: np.concatenate([part[name] for part in loaded]) for name in loaded[0]}
     shares = [(len(data["rewards"]), part.weight) for data, part in zip(loaded, parts, strict=True)]
     rows, needed = len(columns["rewards"]), options.dataset_rows_per_batch()

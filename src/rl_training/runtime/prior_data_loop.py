@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rl_training.algorithms.base import Algorithm
+from rl_training.data.episode_buffer import EpisodeBuffer
 from rl_training.data.mixed_source import MixedSource, PooledSource
 from rl_training.data.offline_dataset import OfflineDataset
 from rl_training.data.replay_buffer import ReplayBuffer
@@ -59,10 +61,22 @@ class PriorDataLoop(OffPolicyLoop):
 
     def learn(self, *, global_step: int, max_updates: int | None) -> UpdateResult:
         if not self.pretraining:
+            if not len(self.buffer):  # nobody's first episode is over yet
+                return UpdateResult({}, 0)
             return super().learn(global_step=global_step, max_updates=max_updates)
         self.pretrain_updates_done += 1
         batch = on_device(self.dataset.sample(self.options.batch_size), self.collector.device)
         return self.algorithm.update(batch, global_step=global_step)
+
+    def leave_episode(self, env: int, *, passing: int = 0) -> None:
+        super().leave_episode(env, passing=passing)
+        self._end_episodes([env])
+
+    def _end_episodes(self, envs: Iterable[int]) -> None:
+        """Episodes that will not go on; what waits for their end is as far as they came."""
+        if isinstance(self.buffer, EpisodeBuffer):
+            for env in envs:
+                self.buffer.end_episode(env)
 
     def metrics(self) -> dict[str, Any]:
         offline, online = self.mixed.counts(self.options.batch_size)
@@ -80,6 +94,8 @@ class PriorDataLoop(OffPolicyLoop):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.pretrain_updates_done = state["pretrain_updates_done"]
+        if not self.collector.pool.exact:  # episodes may have begun anew, and have nothing to do with what waits
+            self._end_episodes(range(self.collector.num_envs))
 
 
 def recorded_data_loop(session: Session, algorithm: Algorithm, options: OnlineOptions) -> OfflineLoop | PriorDataLoop:
@@ -87,6 +103,9 @@ def recorded_data_loop(session: Session, algorithm: Algorithm, options: OnlineOp
     dataset = session.prior_data()
     if not options.goes_online:
         return OfflineLoop(dataset, algorithm, batch_size=options.batch_size, device=session.device)
-    buffer = session.replay_buffer(options.buffer_capacity)
+    make: Callable[..., ReplayBuffer] = ReplayBuffer
+    if "returns" in options.hindsight:
+        make = partial(EpisodeBuffer, num_envs=session.config.num_envs, gamma=options.gamma)
+    buffer = session.replay_buffer(options.buffer_capacity, make)
     updates = session.config.total_timesteps
     return PriorDataLoop(session.collector(algorithm), buffer, dataset, algorithm, options, pretrain_updates=updates)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -94,11 +94,11 @@ class Session:
         assert isinstance(self.pool, EnvPool)
         return Collector(self.pool, self.spec, algorithm, seed=self.config.seed, device=self.device)
 
-    def replay_buffer(self, capacity: int) -> ReplayBuffer:
+    def replay_buffer(self, capacity: int, make: Callable[..., ReplayBuffer] = ReplayBuffer) -> ReplayBuffer:
         """An empty one for this run's transitions, with the columns of prior data, drawn from a stream of its own."""
         spec, more = self.spec, None if self.dataset is None else self.dataset.more
         widths = {"obs_dim": spec.obs_dim, "action_dim": spec.action_dim}
-        return ReplayBuffer(capacity, **widths, seed=(self.config.seed, Stream.REPLAY), in_bytes=spec.in_bytes, more=more)
+        return make(capacity, **widths, seed=(self.config.seed, Stream.REPLAY), in_bytes=spec.in_bytes, more=more)
 
     def prior_data(self) -> OfflineDataset:
         """What the configuration's dataset options name."""
