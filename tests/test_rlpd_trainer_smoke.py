@@ -11,6 +11,7 @@ from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.experiment.yaml_loader import load_config_file
 from rl_training.options.rlpd import RLPDConfig
 from rl_training.resources import find_preset
+from rl_training.runtime import opening
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.policy import load_policy
 from rl_training.runtime.rlpd_trainer import RLPDLoop, build_rlpd, train_rlpd
@@ -156,6 +157,30 @@ def test_a_discrete_environment_is_refused_before_any_data_is_made(tmp_path):
     with pytest.raises(UnsupportedSpace):
         train(small_config("rlpd", tmp_path / "runs", env_id="CartPole-v1"), callbacks=[StopAt(1)])
     assert not (tmp_path / "runs").exists()
+
+
+def test_without_a_share_of_prior_data_none_is_made_or_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(opening, "load_offline_data", lambda *_, **__: pytest.fail("data was loaded"))
+    options = {"offline_batch_ratio": 0.0, "offline_pretrain_updates": 0}
+    config = small_config("rlpd", tmp_path / "whole", algo_kwargs=options)
+    whole = train_rlpd(config)
+    assert whole.metrics["offline_dataset_size"] == 0
+    assert (whole.metrics["offline_batch_size"], whole.metrics["online_batch_size"]) == (0, 16)
+    assert load_checkpoint(whole.checkpoint_path).buffer_state.keys() == {"replay"}
+    half = train_rlpd(config.replace(output_dir=tmp_path / "half"), callbacks=[StopAt(90)])
+    assert state_difference(whole.checkpoint_path, resume_training(half.run_dir).checkpoint_path) is None
+    for needed in ({"offline_pretrain_updates": 1}, {"online_timesteps": 8}):
+        with pytest.raises(pytest.fail.Exception):
+            train_rlpd(small_config("rlpd", tmp_path / "needed", algo_kwargs=options | needed))
+
+
+@pytest.mark.parametrize(("task", "entropy"), [("hopper", -1.0), ("walker2d", -3.0)])
+def test_presets_are_redq(task, entropy):
+    """The authors' settings: ten critics, two of them for each target, 20 updates, 5,000 random steps, no layer norm."""
+    options = load_config_file(find_preset(f"rlpd/redq_{task}")).options
+    assert (options.offline_batch_ratio, options.layer_norm, options.needs_data) == (0.0, False, False)
+    assert (options.num_critics, options.critic_subset_size, options.gradient_updates_per_step) == (10, 2, 20)
+    assert (options.target_entropy, options.learning_starts, options.pessimistic_actor) == (entropy, 5_000, False)
 
 
 @pytest.mark.learning

@@ -71,6 +71,11 @@ class DatasetOptions(Options):
 
     hindsight: ClassVar[tuple[str, ...]] = ()  # what its rows are to know of those after them (data/hindsight.py)
 
+    @property
+    def needs_data(self) -> bool:
+        """Whether anything is ever drawn from it."""
+        return True
+
     def dataset_parts(self) -> tuple[DatasetPart, ...]:
         """Every dataset to load."""
         return self.datasets or (DatasetPart(**self._single()),)

@@ -113,7 +113,7 @@ ALGORITHMS: dict[str, str] = {
     "mbpo": "with a learnt model there are pets and mopo",
     "qrdqn": "for discrete actions: ppo, ppg, ars, openai_es",
     "rainbow": "for discrete actions: ppo, ppg, ars, openai_es",
-    "redq": "rlpd has num_critics and critic_subset_size; sac is without",
+    "redq": "rlpd without prior data is it: offline_batch_ratio 0 and layer_norm false, as in the preset rlpd/redq_hopper",
     "td3_bc": "rebrac with the preset rebrac/td3_bc is it",
     "trpo": "ppo and ppg are its successors",
 }

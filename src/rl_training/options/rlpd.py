@@ -50,6 +50,10 @@ class RLPDConfig(DatasetOptions, SACConfig):
         "auto", "Entropy an automatic alpha aims at; auto means minus half the number of action dimensions."
     )
 
+    @property
+    def needs_data(self) -> bool:
+        return bool(self.offline_batch_ratio or self.offline_pretrain_updates) or self.online_timesteps is not None
+
     def budget(self, total_timesteps: int) -> int:
         return total_timesteps + (self.online_timesteps or 0)
 

@@ -173,7 +173,7 @@ def require_algorithm_fits(config: TrainConfig, spec: EnvSpec) -> None:
 
 def _prior_data(config: TrainConfig, source: EnvSource, spec: EnvSpec, saved: Saved | None) -> OfflineDataset | None:
     """What an algorithm with dataset options learns from; a resume on other data is refused here."""
-    if not isinstance(config.options, DatasetOptions):
+    if not isinstance(config.options, DatasetOptions) or not config.options.needs_data:
         return None
     places = {} if saved is None else saved.metadata.get("dataset_places", {})
     dataset = load_offline_data(config.options, source, spec, seed=config.seed, places=places)

@@ -33,7 +33,7 @@ class PriorDataLoop(OffPolicyLoop):
         self,
         collector: Collector,
         buffer: ReplayBuffer,
-        dataset: OfflineDataset,
+        dataset: OfflineDataset | None,
         algorithm: Algorithm,
         options: OnlineOptions | RLPDConfig,
         *,
@@ -41,10 +41,16 @@ class PriorDataLoop(OffPolicyLoop):
         timesteps: int = 1,
     ) -> None:
         ratio = options.offline_batch_ratio
-        self.mixed = PooledSource(dataset, buffer) if ratio is None else MixedSource([(dataset, ratio), (buffer, 1 - ratio)])
+        self.mixed: MixedSource | PooledSource
+        if dataset is None:
+            self.mixed = MixedSource([(buffer, 0.0), (buffer, 1.0)])  # nothing is prior, all is fresh
+        elif ratio is None:
+            self.mixed = PooledSource(dataset, buffer)
+        else:
+            self.mixed = MixedSource([(dataset, ratio), (buffer, 1 - ratio)])
         super().__init__(collector, buffer, algorithm, options, source=self.mixed)
         self.dataset, self.pretrain_updates, self.timesteps = dataset, pretrain_updates, timesteps
-        self.buffers = {"replay": buffer, "dataset": dataset}
+        self.buffers = {"replay": buffer} | ({} if dataset is None else {"dataset": dataset})
         self.pretrain_updates_done = 0
 
     @property
@@ -65,6 +71,7 @@ class PriorDataLoop(OffPolicyLoop):
                 return UpdateResult({}, 0)
             return super().learn(global_step=global_step, max_updates=max_updates)
         self.pretrain_updates_done += 1
+        assert self.dataset is not None
         batch = on_device(self.dataset.sample(self.options.batch_size), self.collector.device)
         return self.algorithm.update(batch, global_step=global_step)
 
@@ -84,7 +91,7 @@ class PriorDataLoop(OffPolicyLoop):
             "pretrain_updates_done": self.pretrain_updates_done,
             "offline_batch_size": offline,
             "online_batch_size": online,
-            "offline_dataset_size": len(self.dataset),
+            "offline_dataset_size": 0 if self.dataset is None else len(self.dataset),
             "online_buffer_size": len(self.buffer),
         }
 

@@ -32,7 +32,7 @@ class RLPDLoop(PriorDataLoop):
         self,
         collector: Collector,
         buffer: ReplayBuffer,
-        dataset: OfflineDataset,
+        dataset: OfflineDataset | None,
         algorithm: RLPD,
         options: RLPDConfig,
         *,
@@ -63,7 +63,7 @@ def train_rlpd(config: TrainConfig, **session_options: Unpack[SessionOptions]) -
         options = cast("RLPDConfig", config.options)
         algorithm = build_rlpd(options, session.spec, session.device)
         buffer = session.replay_buffer(options.buffer_capacity)
-        data, total = session.prior_data(), config.total_timesteps
+        data, total = session.dataset, config.total_timesteps  # none where nothing is drawn from it
         loop = RLPDLoop(session.collector(algorithm), buffer, data, algorithm, options, total_timesteps=total)
         return session.train(algorithm, loop)
 
