@@ -1,6 +1,7 @@
 """PPG's two phases: what each may move, its losses by hand, its written gradients held against autograd."""
 
 import copy
+import itertools
 import math
 
 import pytest
@@ -154,6 +155,67 @@ def test_a_module_of_a_user_s_learns_what_ours_learns_in_both_phases(architectur
     torch.testing.assert_close(model.flat, twin.model.flat, atol=1e-6, rtol=1e-5)
     for name in one:
         torch.testing.assert_close(one[name], other[name], atol=1e-5, rtol=1e-4)
+
+
+def under_masks(model, rows=64):
+    """Observations, and masks that allow half of the choices, the last of each part always."""
+    masks = torch.rand(rows, model.action_dim) < 0.5
+    masks[:, [last - 1 for last in itertools.accumulate(model.nvec or (model.action_dim,))]] = True
+    return torch.randn(rows, 4), masks
+
+
+@pytest.mark.parametrize("nvec", [(), (3, 2)])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_module_of_a_user_s_learns_under_masks_what_ours_learns_in_both_phases(architecture, nvec):
+    model = MLPPPGModel(4, 5, (16, 16), architecture=architecture, nvec=nvec)
+    twin, teacher = Foreign(copy.deepcopy(model)), copy.deepcopy(model)
+    nn.init.normal_(teacher.flat, std=0.3)
+    ours, theirs = (PPG(m, learning_rate=1e-2, aux_learning_rate=3e-3, ent_coef=0.01) for m in (model, twin))
+    obs, masks = under_masks(model)
+    with torch.no_grad():
+        output = model.act(obs, action_masks=masks)
+    columns = {"obs": obs, "action_masks": masks, "returns": torch.randn(64)}
+    batch = columns | {"actions": output.actions, "logprobs": output.logprobs, "advantages": torch.randn(64)}
+    for _ in range(3):
+        one = ours.update(batch).metrics | ours.auxiliary_update(columns, teacher_model=teacher).metrics
+        other = theirs.update(batch).metrics | theirs.auxiliary_update(columns, teacher_model=teacher).metrics
+    torch.testing.assert_close(model.flat, twin.model.flat, atol=1e-6, rtol=1e-5)
+    for name in one:
+        torch.testing.assert_close(one[name], other[name], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("nvec", [(), (3, 2)])
+def test_the_teacher_is_followed_where_it_could_act_and_nowhere_else(nvec):
+    model = MLPPPGModel(4, 5, (8,), nvec=nvec)
+    learner, teacher = PPG(model, learning_rate=1e-3), copy.deepcopy(model)
+    nn.init.normal_(teacher.flat, std=0.5)
+    obs, masks = under_masks(model)
+    said = learner.auxiliary_update({"obs": obs, "returns": torch.zeros(64), "action_masks": masks}, teacher_model=teacher)
+    student = PPG(copy.deepcopy(teacher), learning_rate=1e-3)  # whose divergence from the teacher is nothing
+    agrees = student.auxiliary_update({"obs": obs, "returns": torch.zeros(64), "action_masks": masks}, teacher_model=teacher)
+    assert said.metrics["behavior_clone_loss"] > 0.01
+    assert agrees.metrics["behavior_clone_loss"].abs() < 1e-6
+
+
+def test_the_divergence_of_an_action_in_parts_is_summed_over_them_and_averaged_over_rows():
+    """Two rows of two parts: halves against (1/4, 3/4) in one part of one row, agreement elsewhere."""
+    even = torch.zeros(2, 2, 2)
+    teacher = even.clone()
+    teacher[0, 1] = torch.tensor([0.25, 0.75]).log()
+    rest = {name: torch.zeros(2) for name in ("values", "auxiliary_values", "returns")}
+    losses = ppg_auxiliary_loss(rest | {"policy_logits": even, "teacher_logits": teacher})
+    expected = 0.25 * math.log(0.25 / 0.5) + 0.75 * math.log(0.75 / 0.5)
+    assert losses["behavior_clone_loss"].item() == pytest.approx(expected / 2)
+
+
+def test_under_a_mask_that_leaves_one_action_nothing_is_cloned():
+    model = MLPPPGModel(4, 3, (8,))
+    teacher = copy.deepcopy(model)
+    nn.init.normal_(teacher.flat, std=1.0)
+    masks = torch.tensor([False, True, False]).expand(16, 3)
+    batch = {"obs": torch.randn(16, 4), "returns": torch.zeros(16), "action_masks": masks}
+    metrics = PPG(model, learning_rate=1e-3).auxiliary_update(batch, teacher_model=teacher).metrics
+    assert metrics["behavior_clone_loss"].item() == 0.0
 
 
 def test_without_an_auxiliary_phase_and_with_two_networks_it_is_ppo():

@@ -1,6 +1,7 @@
 """PPO's losses worked out by hand, its written gradient held against autograd, and what an update must do."""
 
 import copy
+import itertools
 import math
 
 import pytest
@@ -115,8 +116,8 @@ class Wrapped(torch.nn.Module):
         super().__init__()
         self.policy = policy
 
-    def evaluate_actions(self, obs, actions):
-        return self.policy.evaluate_actions(obs, actions)
+    def evaluate_actions(self, obs, actions, **allowed):
+        return self.policy.evaluate_actions(obs, actions, **allowed)
 
 
 @pytest.mark.parametrize("discrete", [True, False])
@@ -130,6 +131,75 @@ def test_a_module_of_a_user_s_learns_what_ours_learns(discrete):
     torch.testing.assert_close(model.flat, twin.flat, atol=1e-6, rtol=1e-5)
     for name in one.metrics:
         torch.testing.assert_close(one.metrics[name], other.metrics[name], atol=1e-5, rtol=1e-4)
+
+
+def masked_batch(model, rows=64):
+    """As a rollout under masks that allow half of the choices: the last of the first part never, the first always."""
+    obs, masks = torch.randn(rows, model.obs_dim), torch.rand(rows, model.action_dim) < 0.5
+    firsts = [0, *itertools.accumulate(model.nvec[:-1])]
+    masks[:, firsts], masks[:, (model.nvec or (model.action_dim,))[0] - 1] = True, False
+    with torch.no_grad():
+        output = model.act(obs, action_masks=masks)
+    columns = {"obs": obs, "actions": output.actions, "logprobs": output.logprobs, "action_masks": masks}
+    return columns | {"advantages": torch.randn(rows), "returns": torch.randn(rows)}
+
+
+@pytest.mark.parametrize("nvec", [(), (3, 2, 4)])
+def test_a_module_of_a_user_s_learns_under_masks_what_ours_learns(nvec):
+    model = MLPActorCritic(4, 9, (16, 16), nvec=nvec)
+    twin = copy.deepcopy(model)
+    ours, theirs = (PPO(m, learning_rate=1e-2, ent_coef=0.01) for m in (model, Wrapped(twin)))
+    batch = masked_batch(model)
+    for _ in range(3):
+        one, other = ours.update(batch), theirs.update(batch)
+    torch.testing.assert_close(model.flat, twin.flat, atol=1e-6, rtol=1e-5)
+    for name in one.metrics:
+        torch.testing.assert_close(one.metrics[name], other.metrics[name], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("nvec", [(), (3, 2, 4)])
+def test_an_unmoved_policy_has_a_ratio_of_one_under_the_masks_it_acted_under_and_no_other(nvec):
+    model = MLPActorCritic(4, 9, (16,), nvec=nvec)
+    batch = masked_batch(model)
+    learner = PPO(model, learning_rate=1e-9)
+    said = learner.log_prob(batch["obs"], batch["actions"], action_masks=batch["action_masks"])
+    torch.testing.assert_close(said, batch["logprobs"])
+    assert learner.update(batch).metrics["approx_kl"].abs() < 1e-6
+    forgotten = {name: column for name, column in batch.items() if name != "action_masks"}
+    assert learner.update(forgotten).metrics["approx_kl"] > 0.1
+
+
+def test_what_is_never_allowed_is_never_learnt_about():
+    model = MLPActorCritic(4, 5, (8,), nvec=(3, 2))
+    before = [values.clone() for values in model.layers("policy")[-1][:2]]
+    learner = PPO(model, learning_rate=1e-2, ent_coef=0.1)
+    for _ in range(3):
+        learner.update(masked_batch(model))
+    for old, new in zip(before, model.layers("policy")[-1][:2], strict=True):
+        assert torch.equal(new[..., 2], old[..., 2])
+        assert not torch.equal(new[..., 1], old[..., 1])
+
+
+def test_one_observation_takes_one_mask_and_nothing_forbidden_is_done():
+    model = MLPActorCritic(3, 5, (8,), nvec=(2, 3))
+    masks = torch.tensor([False, True, False, False, True])
+    for deterministic in (True, False):
+        output = model.act(torch.randn(3), deterministic=deterministic, action_masks=masks)
+        assert output.actions.tolist() == [1, 2]
+        assert (output.logprobs.item(), output.entropy.item()) == (0.0, 0.0)
+    learner = PPO(model, learning_rate=1e-3)
+    assert learner.act(torch.randn(3), action_masks=masks).tolist() == [1, 2]
+
+
+def test_continuous_actions_have_no_masks():
+    with pytest.raises(ValueError, match="continuous actions have no masks"):
+        MLPActorCritic(3, 2, (8,), discrete=False).act(torch.randn(3), action_masks=torch.ones(2))
+
+
+@pytest.mark.parametrize(("action_dim", "discrete"), [(4, True), (5, False)])
+def test_parts_that_are_not_the_actions_are_refused(action_dim, discrete):
+    with pytest.raises(ValueError, match=r"nvec=\(2, 3\)"):
+        MLPActorCritic(3, action_dim, (8,), discrete=discrete, nvec=(2, 3))
 
 
 def test_updates_make_a_rewarded_action_likelier_and_values_nearer():

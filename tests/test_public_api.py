@@ -5,7 +5,7 @@ import logging
 import gymnasium as gym
 import numpy as np
 import pytest
-from small_runs import ALGORITHMS, small_config, state_difference
+from small_runs import ALGORITHMS, CHOOSING, small_config, state_difference
 
 import rl_training
 from rl_training import PPO, SAC
@@ -18,7 +18,7 @@ def managed(name, tmp_path, **changes):
     return getattr(rl_training, class_name(config.algo))(config)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", [*ALGORITHMS, *CHOOSING])
 def test_learn_predict_evaluate_save_load(name, tmp_path):
     agent = managed(name, tmp_path)
     result = agent.learn()
@@ -34,7 +34,7 @@ def test_learn_predict_evaluate_save_load(name, tmp_path):
     assert state_difference(path, result.checkpoint_path) is None
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", [*ALGORITHMS, *CHOOSING])
 def test_one_observation_is_predicted_as_in_a_batch(name, tmp_path):
     agent = managed(name, tmp_path)
     agent.learn()
@@ -47,7 +47,7 @@ def test_one_observation_is_predicted_as_in_a_batch(name, tmp_path):
     np.testing.assert_array_equal(as_list, single[0])
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", [*ALGORITHMS, *CHOOSING])
 def test_actions_lie_in_the_bounds_however_wild_the_observation(name, tmp_path):
     agent = managed(name, tmp_path)
     agent.learn()

@@ -122,28 +122,52 @@ class ObsPart:
         return cls(**known)
 
 
+LATER = ("observation", "nvec", "masked")  # of an EnvSpec, which the first checkpoints had not
+
+
 @dataclass(frozen=True, slots=True)
 class EnvSpec:
     """Shapes and bounds a learner needs to know. Stored in the checkpoint, so predicting needs no environment."""
 
     env_id: str
     obs_dim: int  # how wide a row is that holds an observation (`rows.py`)
-    action_dim: int  # number of actions when discrete
+    action_dim: int  # numbers that decide: one for each choice when discrete
     discrete: bool = False
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
-    action_start: int = 0  # a Discrete space may count from another number than 0
+    action_start: int | tuple[int, ...] = 0  # where a Discrete space, or each part of a MultiDiscrete one, begins to count
     observation: tuple[ObsPart, ...] = ()  # what a row holds; () where it is a flat vector of numbers
+    nvec: tuple[int, ...] = ()  # choices in each part of a MultiDiscrete action; a MultiBinary one has parts of two
+    # whether it says at every step what is allowed; None: to be seen at the first reset. Two spaces are the same without it
+    masked: bool | None = field(default=False, compare=False)
 
     @property
     def in_bytes(self) -> bool:
         """Whether rows are of bytes, since there are images in them."""
         return any(part.in_bytes for part in self.observation)
 
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """How many there are in each part of a discrete action, of which a Discrete one has a single part."""
+        return self.nvec or (self.action_dim,)
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where each of these parts begins to count."""
+        start = self.action_start
+        return start if isinstance(start, tuple) else (start,) * len(self.choices)
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        """Of one action, as the environment takes it."""
+        if not self.discrete:
+            return (self.action_dim,)
+        return (len(self.nvec),) if self.nvec else ()
+
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """From the learner's [-1, 1] (clipped to it) or indices to what the environment was declared with."""
         if self.discrete:
-            return actions + self.action_start if self.action_start else actions
+            return actions + np.asarray(self.action_start) if self.action_start else actions
         low, high, middle, half = _bounds(self.low, self.high)
         scaled: np.ndarray = actions * half
         scaled += middle
@@ -155,22 +179,22 @@ class EnvSpec:
     def from_env(self, actions: np.ndarray) -> np.ndarray:
         """The inverse of `to_env`, for actions somebody else recorded."""
         if self.discrete:
-            return actions - self.action_start
+            chosen: np.ndarray = actions - np.asarray(self.action_start)
+            return chosen
         _, _, middle, half = _bounds(self.low, self.high)
         learners: np.ndarray = ((actions - middle) / half).astype(np.float32)
         return learners
 
     def to_dict(self) -> dict[str, Any]:
-        values = asdict(self) | {"low": list(self.low), "high": list(self.high)}
-        parts = [part.to_dict() for part in self.observation]
-        # of vectors nothing is said, so that their checkpoints are what they always were
-        return values | {"observation": parts} if parts else {k: v for k, v in values.items() if k != "observation"}
+        values = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        values["observation"] = [part.to_dict() for part in self.observation]
+        # nothing is said of what is as it always was, so that checkpoints are too
+        return {name: value for name, value in values.items() if value or name not in LATER}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EnvSpec:
-        parts = tuple(ObsPart.from_dict(part) for part in values.get("observation", ()))
-        bounds = {name: tuple(values[name]) for name in ("low", "high")}
-        return cls(**{**values, **bounds, "observation": parts})
+        given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        return cls(**{**given, "observation": tuple(ObsPart.from_dict(part) for part in values.get("observation", ()))})
 
 
 @lru_cache(maxsize=64)

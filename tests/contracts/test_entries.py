@@ -15,6 +15,7 @@ from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
 from rl_training.models.mlp_ppg import MLPPPGModel
 from rl_training.models.mlp_sac import MLPSACModel
 from rl_training.models.mlp_td3 import MLPTD3Model
+from rl_training.runtime.collector import random_actions
 
 ROWS = 8
 ON_POLICY = [name for name in NAMES if name.startswith(("ppo", "ppg"))]
@@ -41,9 +42,16 @@ def batch_for(learner, spec):
         return {"perturbations": exact(ROWS, learner.model.num_parameters), **directions}
     batch = {name: exact(ROWS, spec.obs_dim) for name in ("obs", "next_obs")}
     batch |= {name: exact(ROWS) for name in ("rewards", "logprobs", "advantages", "returns", "values")}
-    actions = torch.randint(spec.action_dim, (ROWS,)) if spec.discrete else exact(ROWS, spec.action_dim)
+    actions = actions_for(spec, ROWS)
     following = {"next_actions": actions.roll(1, 0), "next_known": torch.ones(ROWS)}
     return batch | following | {"actions": actions, "dones": torch.zeros(ROWS), "cuts": torch.zeros(ROWS)}
+
+
+def actions_for(spec, rows):
+    """Such as a learner chooses."""
+    if not spec.discrete:
+        return exact(rows, spec.action_dim)
+    return torch.from_numpy(random_actions(spec, np.random.default_rng(0), rows))
 
 
 def ways_to_act(learner):
@@ -71,7 +79,7 @@ def test_one_observation_is_answered_as_a_batch_of_one(name, tmp_path):
 @pytest.mark.parametrize("name", ON_POLICY)
 def test_one_action_at_one_observation_has_the_probability_it_has_in_a_batch(name, tmp_path):
     learner, spec = learner_of(name, tmp_path)
-    obs, actions = exact(1, spec.obs_dim), torch.ones(1, dtype=torch.int64) if spec.discrete else exact(1, spec.action_dim)
+    obs, actions = exact(1, spec.obs_dim), actions_for(spec, 1)
     assert torch.equal(learner.log_prob(obs[0], actions[0]), learner.log_prob(obs, actions)[0])
 
 

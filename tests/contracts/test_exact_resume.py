@@ -3,7 +3,7 @@
 import pytest
 import torch
 from kernel_choice import KINDS, compute_with
-from small_runs import ALGORITHMS, NAMES, StopAt, difference, history, small_config, state_difference, train
+from small_runs import ALGORITHMS, MASKED, NAMES, StopAt, difference, history, small_config, state_difference, train
 
 from rl_training.experiment.checkpoint import load_checkpoint
 from rl_training.runtime.policy import load_policy
@@ -39,6 +39,19 @@ def test_a_run_stopped_within_an_episode_and_resumed_is_the_uninterrupted_run(na
     assert rest.metrics["eval_return_mean"] == whole.metrics["eval_return_mean"]
 
 
+@pytest.mark.parametrize("backend", ["local_sync", "local_async"])
+@pytest.mark.parametrize("name", ["ppo", "ppg", "sac"])
+def test_a_run_in_an_environment_that_no_seed_brings_back_goes_on_from_the_states_it_gives(name, backend, tmp_path):
+    kwargs = {"continuous": name == "sac"}
+    config = small_config(name, tmp_path / "whole", env_kwargs=kwargs, eval_episodes=0, execution_backend=backend)
+    config = config.replace(env_id="toy_envs:ToyKeeping-v0")
+    whole = train(config)
+    half = train(config.replace(output_dir=tmp_path / "half"), callbacks=[StopAt(int(whole.metrics["global_step"] * 0.55))])
+    rest = resume_training(half.run_dir)
+    assert load_checkpoint(rest.checkpoint_path).trainer_state["loop"]["collector"]["envs"]["exact"] is True
+    assert state_difference(whole.checkpoint_path, rest.checkpoint_path) is None
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_resuming_a_run_that_has_ended_changes_nothing(name, tmp_path):
     """As after a kill between the last checkpoint and the end: what came after it is made again, and only once."""
@@ -62,7 +75,7 @@ def test_n_steps_and_then_n_more_are_two_n(name, tmp_path):
     assert state_difference(whole.checkpoint_path, second.checkpoint_path) is None
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", [*ALGORITHMS, *MASKED])
 def test_how_often_one_evaluates_logs_and_saves_changes_nothing(name, tmp_path):
     often = train(small_config(name, tmp_path / "often", log_interval=10, checkpoint_interval=25))
     config = small_config(name, tmp_path / "rarely", eval_episodes=3, algo_kwargs={"eval_interval": 10**9})
@@ -109,7 +122,7 @@ def test_the_default_type_of_tensors_that_a_user_has_set_changes_nothing_and_sta
     assert difference(said, (policy.evaluate(num_episodes=1), policy.predict(obs), policy.predict(many))) is None
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", [*ALGORITHMS, *MASKED])
 def test_worker_processes_give_the_same_numbers_as_this_one(name, tmp_path):
     here = train(small_config(name, tmp_path / "here"))
     workers = train(small_config(name, tmp_path / "workers", execution_backend="local_async"))

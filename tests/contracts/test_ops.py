@@ -3,6 +3,7 @@ and in torch."""
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from rl_training.kernels import adam, losses, squash
 from rl_training.kernels.differentiable import ByAutograd, Loss, by_autograd, loss
-from rl_training.kernels.heads import Categorical, DiagonalGaussian
+from rl_training.kernels.heads import Categorical, DiagonalGaussian, choices
 from rl_training.kernels.mlp import MLPLayout
 from rl_training.kernels.threads import use_threads
 
@@ -308,6 +309,27 @@ def test_a_head_s_written_gradients_are_its_definition_s(kind, columns, with_ent
         given = kind(*numbers).output_gradient(actions, d_logprobs, d_entropy)
         for found, exact in zip(given, torch.autograd.grad(total, at), strict=False):
             assert_near(found, exact)
+
+
+@pytest.mark.parametrize("with_entropy", [True, False])
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("nvec", [(), (9,), (2, 2, 2), (4, 1, 7)])
+def test_the_written_gradients_of_choices_are_their_definition_s_in_parts_and_under_masks(nvec, masked, with_entropy):
+    for rows in ROWS:
+        torch.manual_seed(rows)
+        columns = sum(nvec) or 9
+        logits, masks = torch.randn(rows, columns), torch.rand(rows, columns) < 0.5
+        masks[:, [0, *itertools.accumulate(nvec[:-1])]] = True
+        masks = masks if masked else None
+        actions = choices(logits, nvec, masks).sample()
+        d_logprobs, d_entropy = torch.randn(rows), torch.randn(rows) if with_entropy else None
+        at = logits.double().requires_grad_()
+        head = choices(at, nvec, masks)
+        total = (head.log_prob(actions) * d_logprobs.double()).sum()
+        if d_entropy is not None:
+            total = total + (head.entropy() * d_entropy.double()).sum()
+        found, _ = choices(logits, nvec, masks).output_gradient(actions, d_logprobs, d_entropy)
+        assert_near(found, torch.autograd.grad(total, at)[0])
 
 
 # ---- losses ----

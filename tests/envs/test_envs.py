@@ -76,8 +76,8 @@ def test_a_flat_box_is_its_row_whatever_its_numbers(space):
 @pytest.mark.parametrize(
     ("space", "said"),
     [
-        (spaces.MultiDiscrete([2, 3]), "number all combinations in one Discrete"),
-        (spaces.MultiBinary(4), "number all combinations in one Discrete"),
+        (spaces.MultiDiscrete([[2, 3], [2, 2]]), "flatten it"),
+        (spaces.MultiBinary([2, 2]), "flatten it"),
         (spaces.Dict({"a": FLAT}), "TransformAction"),
         (spaces.Tuple([FLAT]), "TransformAction"),
         (spaces.Box(-1, 1, (2, 2)), "flatten it"),

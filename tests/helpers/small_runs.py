@@ -22,6 +22,8 @@ from rl_training.runtime.callbacks import Callback
 SMALL = Path(__file__).parents[1] / "small"
 NAMES = sorted(path.stem for path in SMALL.glob("*.yaml"))
 ALGORITHMS = [name for name in NAMES if "_mujoco" not in name and "_alt" not in name]  # one for each algorithm
+MASKED = ["ppo_alt_masks", "ppg_alt_parts"]
+CHOOSING = [*MASKED, "openai_es_alt_parts", "ars_alt_bits"]  # several things at once, or what is allowed alone
 OFFLINE = [
     name for name in ALGORITHMS if issubclass(get_algorithm_spec(name).config, OfflineOptions)
 ]  # as these configure them

@@ -7,6 +7,7 @@ a fresh process imports them with the id `toy_envs:ToyBandit-v0`.
 from __future__ import annotations
 
 import ctypes
+import json
 import multiprocessing
 import os
 import random
@@ -16,11 +17,11 @@ import time
 from asyncio import CancelledError
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 Step = tuple[Any, Any, Any, Any, dict[str, Any]]
 
@@ -67,6 +68,61 @@ class Corridor(gym.Env[np.ndarray, Any]):
 
     def _obs(self) -> np.ndarray:
         return np.array([self.place, self.end], dtype=np.float32)
+
+
+class Choosing(gym.Env[np.ndarray, Any]):
+    """Draws at every step which choices are allowed and shows it; earns the share of parts in which the highest allowed one was
+    made. With masks, `says` tells by what ("info" or "method"), a forbidden choice raises, and at the end nothing is allowed.
+
+    `kind` is "discrete" (4), "multi_discrete" (2, 4 and 3) or "multi_binary" (3, a part of two for each). `fault`, from step 2
+    on, is one of: empty, short, missing, numbers, raise.
+    """
+
+    SPACES: ClassVar = {
+        "discrete": (Discrete(4), (4,)),
+        "multi_discrete": (MultiDiscrete([2, 4, 3], start=[0, 5, 0]), (2, 4, 3)),
+        "multi_binary": (MultiBinary(3), (2, 2, 2)),
+    }
+
+    def __init__(
+        self, *, kind: str = "discrete", masked: bool = True, says: str = "info", length: int = 5, fault: str | None = None
+    ) -> None:
+        self.action_space, self.parts = self.SPACES[kind]
+        self.observation_space = Box(0.0, 1.0, (sum(self.parts),), dtype=np.float32)
+        self.masked, self.says, self.length, self.fault = masked, says, length, fault
+        if masked and says == "method":
+            self.action_masks = self._told
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._drawn()
+
+    def step(self, action: Any) -> Step:
+        made = np.reshape(action, -1) - getattr(self.action_space, "start", 0)
+        if self.masked and not all(flags[choice] for flags, choice in zip(self.allowed, made, strict=True)):
+            raise ValueError(f"the action {action} is forbidden: {self.allowed}")
+        highest = [np.flatnonzero(flags)[-1] for flags in self.allowed]
+        self.steps += 1
+        obs, info = self._drawn()
+        return obs, float(np.mean(made == highest)), self.steps >= self.length, False, info
+
+    def _drawn(self) -> tuple[np.ndarray, dict[str, Any]]:
+        self.allowed = [self.np_random.random(choices) < 0.5 for choices in self.parts]
+        for flags in self.allowed:
+            flags[self.np_random.integers(len(flags))] |= not flags.any()
+        shown = np.concatenate(self.allowed).astype(np.float32)
+        return shown, {"action_mask": self._told()} if self.masked and self.says == "info" else {}
+
+    def _told(self) -> Any:
+        flags = np.concatenate(self.allowed)
+        if self.steps >= self.length:
+            return np.zeros_like(flags)
+        if self.fault is not None and self.steps >= 2:
+            if self.fault == "raise":
+                raise RuntimeError("told to give no mask")
+            return {"empty": flags & False, "short": flags[:-1], "missing": None, "numbers": flags * 0.5}[self.fault]
+        return flags
 
 
 class Counting(gym.Env[np.ndarray, Any]):
@@ -119,6 +175,41 @@ class Unseeded(Counting):
         obs, *rest = super().step(action)
         obs[1] = int.from_bytes(os.urandom(2), "little")
         return (obs, *rest)  # type: ignore[return-value]
+
+
+class Keeping(Counting):
+    """Counting, but the second number is drawn from a generator that no seed reaches and that runs on from episode to episode:
+    only its state, which it gives away, brings it back. `fault`: dict, raise, forgets, refuses."""
+
+    def __init__(self, *, fault: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.fault, self.rng, self.place = fault, np.random.default_rng(0), 0.0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place = self.rng.normal()
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Step:
+        _, _, terminated, truncated, info = super().step(action)
+        self.place += self.rng.normal() + 0.1 * (float(action[0]) if self.continuous else float(action))
+        return self._obs(), -abs(self.place), terminated, truncated, info
+
+    def get_state(self) -> Any:
+        state = {"steps": self.steps, "place": self.place, "rng": self.rng.bit_generator.state}
+        if self.fault == "raise":
+            raise RuntimeError("told to give nothing away")
+        return state if self.fault == "dict" else json.dumps(state).encode()
+
+    def set_state(self, state: bytes) -> None:
+        if self.fault == "refuses":
+            raise RuntimeError("told to take nothing")
+        if self.fault != "forgets":
+            given = json.loads(state)
+            self.steps, self.place, self.rng.bit_generator.state = given["steps"], given["place"], given["rng"]
+
+    def _obs(self) -> np.ndarray:
+        return np.array([self.steps, self.place], dtype=np.float32)
 
 
 class Impure(Drift):
@@ -435,3 +526,10 @@ for _id, _class, _kwargs in (
 ):
     if _id not in gym.registry:
         gym.register(_id, entry_point=f"toy_envs:{_class.__name__}", kwargs=_kwargs)
+for _kind in Choosing.SPACES:
+    for _masked in ("", "Masked"):
+        if (_id := f"Toy{_masked}{_kind.title().replace('_', '')}-v0") not in gym.registry:
+            gym.register(_id, entry_point="toy_envs:Choosing", kwargs={"kind": _kind, "masked": bool(_masked)})
+
+if "ToyKeeping-v0" not in gym.registry:  # the limit is a layer around it, which has no state to give
+    gym.register("ToyKeeping-v0", entry_point="toy_envs:Keeping", kwargs={"length": 100}, max_episode_steps=9)

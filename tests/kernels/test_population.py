@@ -101,6 +101,25 @@ def test_the_largest_output_is_the_action_where_actions_are_discrete() -> None:
 
 
 @pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("hidden", [(), (8,)])
+def test_the_largest_output_of_each_part_is_chosen_where_actions_have_parts(hidden: tuple[int, ...]) -> None:
+    model = MLPARSModel(4, 7, hidden, discrete=True, nvec=(2, 4, 1))
+    center, steps = _around(model, directions=2)
+    policies = policies_around(model.shape, center, 5 * steps, np.arange(4), rows=2)
+    obs = torch.randn(4, 2, 4)
+    policies.obs.copy_(obs)
+    sides = [center + sign * 5 * step for step in steps for sign in (1, -1)]
+    expected = []
+    for side, shown in zip(sides, obs, strict=True):
+        parts = _by_hand(model, side, shown).split([2, 4, 1], dim=-1)
+        expected.append([list(choice) for choice in zip(*(part.argmax(dim=-1).tolist() for part in parts), strict=True)])
+    assert policies.act().tolist() == expected
+    model.set_flat_parameters(torch.from_numpy(sides[0]))
+    assert model.actor(obs[0]).tolist() == expected[0]
+    assert model.actor(obs[0, 0]).tolist() == expected[0][0]
+
+
+@pytest.mark.usefixtures("kernel")
 def test_what_is_no_number_stays_one() -> None:
     model = MLPARSModel(3, 2, (16,))
     center, steps = _around(model, directions=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,12 @@ from rl_training.models.policy_network import PolicyNetwork
 from rl_training.runtime.policy import Policy
 from rl_training.shipping.export import export_policy, load_exported, random_observations, verify
 from rl_training.shipping.export_formats import FORMATS
+from rl_training.shipping.export_traced import random_masks
 from rl_training.types import EnvSpec
 
 BOX = EnvSpec("Box-v0", 3, 2, low=(-2.0, 0.0), high=(2.0, 10.0))
 CHOICE = EnvSpec("Choice-v0", 3, 4, discrete=True, action_start=5)
+PARTS = EnvSpec("Parts-v0", 3, 9, discrete=True, nvec=(4, 2, 3), action_start=(0, 1, 7))
 WITH_NETWORK = [name for name in algorithm_names() if name != "pets"]
 
 
@@ -47,7 +50,7 @@ def fresh_policy(algo: str, spec: EnvSpec, tmp_path: Path, **options: Any) -> Po
 @pytest.mark.parametrize("algo", WITH_NETWORK)
 def test_every_algorithm_with_a_policy_network_exports_what_it_predicts(algo: str, form: str, tmp_path: Path):
     kinds = get_algorithm_spec(algo).config
-    for spec in [BOX] * kinds.continuous + [CHOICE] * kinds.discrete:
+    for spec in [BOX] * kinds.continuous + [CHOICE] * kinds.discrete + [PARTS] * kinds.in_parts:
         options = {"normalize_observations": True} if algo in ("ppo", "ppg") else {}
         policy = fresh_policy(algo, spec, tmp_path, **options)
         out = tmp_path / f"{spec.env_id}{FORMATS[form].suffix}"
@@ -89,6 +92,70 @@ def test_discrete_actions_are_integers_that_count_from_where_the_space_does():
         actions = form.load(form.dump(network, {}))(np.eye(3, dtype=np.float32))
         assert actions.dtype == np.int64
         assert actions.tolist() == [5, 6, 7]
+
+
+def test_each_part_of_an_action_is_chosen_among_its_own_and_counts_from_where_it_does():
+    scores = torch.tensor([[3.0, 1.0, 2.0, 0.0, 5.0, 9.0, 1.0, 4.0, 2.0]])
+    network = PolicyNetwork.from_layers([(scores.expand(3, 9), None)], PARTS, activation="tanh")
+    for form in FORMATS.values():
+        actions = form.load(form.dump(network, {}))(np.array([[1, 0, 0], [-1, 0, 0]], dtype=np.float32))
+        assert actions.dtype == np.int64
+        assert actions.tolist() == [[0, 1 + 1, 7 + 1], [3, 1, 7]]
+
+
+def masks_for(spec: EnvSpec, count: int) -> np.ndarray:
+    return random_masks(spec.choices, rng=np.random.default_rng(2), count=count)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("spec", [CHOICE, PARTS], ids=lambda spec: spec.env_id)
+@pytest.mark.parametrize("algo", ["ppo", "ppg"])
+def test_a_policy_trained_under_masks_is_exported_with_them(algo: str, spec: EnvSpec, form: str, tmp_path: Path):
+    policy = fresh_policy(algo, replace(spec, masked=True), tmp_path, normalize_observations=True)
+    out = tmp_path / f"masked{FORMATS[form].suffix}"
+    done = export_policy(policy, out)
+    assert done.max_difference == 0
+    obs, masks = np.random.default_rng(1).normal(size=(64, 3)).astype(np.float32), masks_for(spec, 64)
+    act = FORMATS[form].load(out.read_bytes())
+    under, free = act(obs, masks), act(obs, np.ones_like(masks))
+    np.testing.assert_array_equal(under, policy.predict(obs, action_masks=masks))
+    np.testing.assert_array_equal(free, policy.predict(obs))
+    assert (under != free).any()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_way_to_use_a_masked_policy_that_its_card_shows_works(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    policy = fresh_policy("ppo", replace(PARTS, masked=True), tmp_path)
+    done = export_policy(policy, tmp_path / f"masked{FORMATS[form].suffix}")
+    monkeypatch.chdir(tmp_path)
+    seen: dict[str, Any] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, at every use of TorchScript
+        exec(re.search(r"```python\n(.*?)```", done.card_path.read_text(), re.DOTALL)[1], seen)
+    np.testing.assert_array_equal(np.asarray(seen["actions"]), policy.predict(np.zeros((1, 3))))
+
+
+@pytest.mark.parametrize("form", ["onnx", "torchscript"])
+@pytest.mark.parametrize("spec", [CHOICE, PARTS], ids=lambda spec: spec.env_id)
+def test_a_policy_behind_an_encoder_is_exported_with_its_masks(spec: EnvSpec, form: str, tmp_path: Path):
+    policy = fresh_policy("ppo", replace(spec, masked=True), tmp_path, network="residual_mlp", normalize_observations=True)
+    out = tmp_path / f"encoded{FORMATS[form].suffix}"
+    assert export_policy(policy, out).max_difference == 0
+    obs, masks = np.random.default_rng(1).normal(size=(32, 3)).astype(np.float32), masks_for(spec, 32)
+    actions = FORMATS[form].load(out.read_bytes())(obs, masks)
+    np.testing.assert_array_equal(actions, policy.predict(obs, action_masks=masks))
+    assert (actions != policy.predict(obs)).any()
+
+
+def test_an_export_that_does_what_is_forbidden_is_refused(tmp_path: Path):
+    policy = fresh_policy("ppo", replace(CHOICE, masked=True), tmp_path)
+    network = policy.algorithm.policy_network(policy.spec)
+    inputs = [np.zeros((4, 3), dtype=np.float32), np.eye(4, dtype=bool)]
+    assert verify(policy, network, lambda rows, masks: np.asarray(policy.predict(rows, action_masks=masks)), inputs) == 0
+    network.linears()[-1].weight.zero_()
+    network.linears()[-1].bias.zero_()  # then any action is as good as another
+    with pytest.raises(RLTrainingError, match="does not act as predict"):
+        verify(policy, network, lambda rows, masks: np.full(len(rows), 5), inputs)
 
 
 def test_a_filter_that_does_not_clip_survives_the_file():
@@ -208,7 +275,7 @@ def test_nothing_learnt_is_nothing_to_export(tmp_path: Path):
         PPO("CartPole-v1").export(tmp_path / "policy.onnx")
 
 
-@pytest.mark.parametrize(("algo", "spec"), [("ppo", CHOICE), ("ars", BOX), ("td3", BOX)])
+@pytest.mark.parametrize(("algo", "spec"), [("ppo", CHOICE), ("ppo", PARTS), ("ars", BOX), ("td3", BOX)])
 def test_the_numpy_code_on_the_page_acts_as_predict_does(
     algo: str, spec: EnvSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -221,3 +288,6 @@ def test_the_numpy_code_on_the_page_acts_as_predict_does(
     exec(code, names)
     obs = np.random.default_rng(1).normal(size=(20, 3)).astype(np.float32)
     np.testing.assert_allclose(names["act"](obs), policy.predict(obs), atol=1e-4)
+    if algo == "ppo":
+        masks = masks_for(spec, 20)
+        np.testing.assert_array_equal(names["act"](obs, masks), policy.predict(obs, action_masks=masks))

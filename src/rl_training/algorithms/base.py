@@ -16,8 +16,8 @@ from rl_training.models.normalizer import ObservationNormalizer, RewardNormalize
 from rl_training.models.optim import Adam
 from rl_training.types import Batch, EnvSpec, State, UpdateResult
 
-EpisodePolicy: TypeAlias = "Callable[[Tensor, list[int]], Tensor]"
-"""From observations and the number of the episode that each row is in to actions."""
+EpisodePolicy: TypeAlias = "Callable[..., Tensor]"
+"""From observations and the number of the episode that each row is in to actions; `action_masks` where there are any."""
 
 
 class Algorithm(ABC):
@@ -99,16 +99,26 @@ class OnPolicyAlgorithm(Algorithm):
     reward_normalizer: RewardNormalizer | None = None
 
     @abstractmethod
+    def act(self, obs: Tensor, *, deterministic: bool = False, action_masks: Tensor | None = None) -> Tensor:
+        """As any learner's; where masks are given, one flag for each choice, only what they allow."""
+
+    def explore(self, obs: Tensor, *, action_masks: Tensor | None = None) -> Tensor:
+        return self.act(obs, action_masks=action_masks)
+
+    def episode_policy(self) -> EpisodePolicy:
+        return lambda obs, _, **allowed: self.act(obs, deterministic=True, **allowed)
+
+    @abstractmethod
     def value(self, obs: Tensor) -> Tensor:
         """Values of normalised observations."""
 
     @abstractmethod
-    def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor:
-        """Log-probabilities of actions at normalised observations."""
+    def log_prob(self, obs: Tensor, actions: Tensor, *, action_masks: Tensor | None = None) -> Tensor:
+        """Log-probabilities of actions at normalised observations, under the masks that they were chosen under."""
 
-    def judge(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """`value` and `log_prob` of many rows; where networks are dear, in one pass."""
-        return self.value(obs), self.log_prob(obs, actions)
+    def judge(self, obs: Tensor, actions: Tensor, **allowed: Tensor) -> tuple[Tensor, Tensor]:
+        """`value` and `log_prob` of many rows (and the latter's `action_masks`); where networks are dear, in one pass."""
+        return self.value(obs), self.log_prob(obs, actions, **allowed)
 
     def normalize(self, obs: Tensor) -> Tensor:
         return obs if self.observation_normalizer is None else self.observation_normalizer(obs)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from rl_training.algorithms.ppo import PPO, ppo_loss
 from rl_training.kernels.differentiable import loss
-from rl_training.models.adapters import asked, column_of
+from rl_training.models.adapters import asked, column_of, under
 from rl_training.models.entry import plain
-from rl_training.models.heads import Categorical, DiagonalGaussian
+from rl_training.models.heads import Categorical, DiagonalGaussian, MultiCategorical
 from rl_training.models.mlp_ppg import AuxiliaryColumns, MLPPPGModel
 from rl_training.models.optim import Adam, clip_gradients
 from rl_training.types import Batch, Metrics, UpdateResult
@@ -25,10 +25,12 @@ def ppg_auxiliary_loss(
     batch: Mapping[str, Tensor], *, aux_value_coef: float = 1.0, behavior_clone_coef: float = 1.0, value_clone_coef: float = 1.0
 ) -> Metrics:
     """½(V_aux − V̂)² + β·KL(π_teacher ‖ π) + ½(V − V̂)², from `policy_logits, teacher_logits, values, auxiliary_values,
-    returns`; Gaussian policies give `policy_mean, policy_log_std, teacher_mean, teacher_log_std` in place of logits."""
+    returns`; Gaussian policies give `policy_mean, policy_log_std, teacher_mean, teacher_log_std` in place of logits. Logits of
+    an action in parts are (batch, parts, choices); what masks forbid has no probability in either."""
     aux_value_loss = 0.5 * (batch["auxiliary_values"] - batch["returns"]).square().mean()
     value_clone_loss = 0.5 * (batch["values"] - batch["returns"]).square().mean()
-    behavior_clone_loss = _policy(batch, "policy").kl_from(_policy(batch, "teacher")).mean()
+    divergence = _policy(batch, "policy").kl_from(_policy(batch, "teacher"))
+    behavior_clone_loss = (divergence.sum(-1) if divergence.dim() > 1 else divergence).mean()  # a column for each part
     total = aux_value_coef * aux_value_loss + behavior_clone_coef * behavior_clone_loss + value_clone_coef * value_clone_loss
     return {
         "auxiliary_loss": total,
@@ -40,7 +42,7 @@ def ppg_auxiliary_loss(
 
 def policy_columns(policy: Any, *, prefix: str) -> Batch:
     """A distribution, ours or torch's, as columns of a batch: `<prefix>_logits`, or `<prefix>_mean` and `<prefix>_log_std`."""
-    if isinstance(policy, Categorical):
+    if isinstance(policy, Categorical | MultiCategorical):
         return {f"{prefix}_logits": policy.log_probabilities}
     if isinstance(policy, DiagonalGaussian):
         return {f"{prefix}_mean": policy.mean, f"{prefix}_log_std": policy.log_std.expand_as(policy.mean)}
@@ -51,7 +53,8 @@ def policy_columns(policy: Any, *, prefix: str) -> Batch:
         return {f"{prefix}_mean": inner.mean, f"{prefix}_log_std": inner.stddev.log()}
     raise TypeError(
         f"the module's distribution is a {type(policy).__name__}, which cannot be cloned; possible: Categorical and "
-        "Normal (also within Independent) of torch.distributions, Categorical and DiagonalGaussian of rl_training.models.heads"
+        "Normal (also within Independent) of torch.distributions, Categorical, MultiCategorical and DiagonalGaussian of "
+        "rl_training.models.heads"
     )
 
 
@@ -135,12 +138,13 @@ class PPG(PPO):
 
     @torch.no_grad()
     def auxiliary_update(self, batch: Batch, *, teacher_model: nn.Module | None = None, global_step: int = 0) -> UpdateResult:  # noqa: ARG002
-        """One step of the auxiliary phase on `obs, returns`. What to stay close to is `teacher_model`'s policy, or the
-        columns of `teacher_columns` where the batch holds them already."""
+        """One step of the auxiliary phase on `obs, returns` (and `action_masks`, if there are any). What to stay close to is
+        `teacher_model`'s policy, or the columns of `teacher_columns` where the batch holds them already."""
         batch = plain(batch, self.dtype, reads_bytes=self.reads_bytes)
+        masks = batch.get("action_masks")
         if teacher_model is not None:
-            batch = batch | self.teacher_columns(batch["obs"], teacher_model)
-        output, pull = self.auxiliary.vjp(batch["obs"])
+            batch = batch | self.teacher_columns(batch["obs"], teacher_model, action_masks=masks)
+        output, pull = self.auxiliary.vjp(batch["obs"], **under(masks))
         fresh = dict(zip(_auxiliary_columns(output), (column for column in output if column is not None), strict=True))
         coefficients = {name: getattr(self, name) for name in ("aux_value_coef", "behavior_clone_coef", "value_clone_coef")}
         losses, d = ppg_auxiliary_loss.vjp(batch | fresh, wrt=tuple(fresh), **coefficients)
@@ -152,10 +156,10 @@ class PPG(PPO):
         return UpdateResult(losses | {"auxiliary_gradient_norm": norm})
 
     @torch.no_grad()
-    def teacher_columns(self, obs: Tensor, teacher_model: Any = None) -> Batch:
+    def teacher_columns(self, obs: Tensor, teacher_model: Any = None, *, action_masks: Tensor | None = None) -> Batch:
         """What a teacher, or the policy as it is now, says at normalised observations."""
         teacher = self.policy if teacher_model is None else teacher_model
-        return policy_columns(teacher.distribution(obs), prefix="teacher")
+        return policy_columns(teacher.distribution(obs, **under(action_masks)), prefix="teacher")
 
 
 def _auxiliary_columns(output: AuxiliaryColumns) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from rl_training.algorithms.base import OnPolicyAlgorithm
 from rl_training.kernels.losses import clipped_objective
 from rl_training.models.actor_critic import ActorCritic
-from rl_training.models.adapters import choose_actions, column_of, evaluations_of, exported
+from rl_training.models.adapters import choose_actions, column_of, evaluations_of, exported, under
 from rl_training.models.encoded_policy import StandalonePolicy
 from rl_training.models.entry import of_any_obs, plain, type_of
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
@@ -30,10 +30,10 @@ def normalized(advantages: Tensor) -> Tensor:
 
 
 class PPO(OnPolicyAlgorithm):
-    """Learns from minibatches of `obs, actions, logprobs, advantages, returns`.
+    """Learns from minibatches of `obs, actions, logprobs, advantages, returns`, and `action_masks` where actions had them.
 
     `policy` is an `ActorCritic`, or any module with `act(obs, deterministic=)`, `evaluate_actions(obs, actions)`
-    and `value(obs)`.
+    and `value(obs)`. The first two are given `action_masks=` as well where a batch or an environment has them.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class PPO(OnPolicyAlgorithm):
 
     @of_any_obs
     @torch.no_grad()
-    def act(self, obs: Tensor, *, deterministic: bool = False) -> Tensor:
-        return choose_actions(self.policy, self.normalize(obs), deterministic=deterministic)
+    def act(self, obs: Tensor, *, deterministic: bool = False, action_masks: Tensor | None = None) -> Tensor:
+        return choose_actions(self.policy, self.normalize(obs), deterministic=deterministic, action_masks=action_masks)
 
     def policy_network(self, env: EnvSpec) -> StandalonePolicy | None:
         return exported(self.policy, env, normalizer=self.observation_normalizer)
@@ -84,14 +84,14 @@ class PPO(OnPolicyAlgorithm):
 
     @of_any_obs
     @torch.no_grad()
-    def log_prob(self, obs: Tensor, actions: Tensor) -> Tensor:
-        logprobs: Tensor = self.evaluate_actions(obs, actions).logprobs
+    def log_prob(self, obs: Tensor, actions: Tensor, *, action_masks: Tensor | None = None) -> Tensor:
+        logprobs: Tensor = self.evaluate_actions(obs, actions, **under(action_masks)).logprobs
         return logprobs
 
     @torch.no_grad()
-    def judge(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+    def judge(self, obs: Tensor, actions: Tensor, **allowed: Tensor) -> tuple[Tensor, Tensor]:
         rows = plain({"obs": obs}, self.dtype, reads_bytes=self.reads_bytes)["obs"]
-        said = self.evaluate_actions(rows, actions)
+        said = self.evaluate_actions(rows, actions, **allowed)
         return column_of(said.values, len(rows), name="values"), said.logprobs
 
     @torch.no_grad()
@@ -106,7 +106,8 @@ class PPO(OnPolicyAlgorithm):
         batch = plain(batch, self.dtype, reads_bytes=self.reads_bytes)
         if self.normalize_advantages:
             batch = batch | {"advantages": normalized(batch["advantages"])}
-        (_, logprobs, values, entropy), pull = self.evaluate_actions.vjp(batch["obs"], batch["actions"])
+        allowed = under(batch.get("action_masks"))
+        (_, logprobs, values, entropy), pull = self.evaluate_actions.vjp(batch["obs"], batch["actions"], **allowed)
         fresh = {"new_logprobs": logprobs, "new_values": values, "entropy": entropy}
         losses, d = ppo_loss.vjp(batch | fresh, **self.coefficients)
         gradients = pull(None, d.new_logprobs, d.new_values, d.entropy)

@@ -132,14 +132,17 @@ class ManagedAlgorithm:
         metrics = {"global_step": done, **self.evaluate(), "stop_reason": why}
         return TrainResult(run_dir, self._require_checkpoint(), metrics)
 
-    def predict(self, obs: Any, *, deterministic: bool = True, **strangers: Never) -> int | np.ndarray:
-        """The action for one observation, or actions for a batch; works in memory."""
+    def predict(
+        self, obs: Any, *, deterministic: bool = True, action_masks: Any = None, **strangers: Never
+    ) -> int | np.ndarray:
+        """The action for one observation, or actions for a batch; works in memory. `action_masks` say of each choice whether it
+        is allowed."""
         if strangers:
             require_no_strangers(self.predict, strangers)
         policy = self._policy
         if policy is None:
             policy = self._load_policy()
-        return policy.predict(obs, deterministic=deterministic)
+        return policy.predict(obs, deterministic=deterministic, action_masks=action_masks)
 
     def evaluate(self, *, num_episodes: int | None = None, **strangers: Never) -> dict[str, Any]:
         """Mean and spread of the returns of the deterministic policy."""

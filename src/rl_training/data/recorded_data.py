@@ -29,7 +29,7 @@ class RecordedData:
 
     origin: str
     obs: np.ndarray  # (n, obs_dim) float32
-    actions: np.ndarray  # (n, action_dim) float32, or (n,) int64 when discrete
+    actions: np.ndarray  # (n, action_dim) float32; (n,) or, of an action in parts, (n, parts) int64 when discrete
     rewards: np.ndarray  # (n,) float32
     next_obs: np.ndarray  # (n, obs_dim) float32
     terminations: np.ndarray  # (n,) bool
@@ -131,17 +131,17 @@ class RecordedData:
         return inside
 
     def _indices(self, spec: EnvSpec) -> np.ndarray:
-        actions = self.actions.reshape(len(self), -1)
-        whole = actions == np.round(actions)
+        actions, choices = self.actions.reshape(len(self), -1), np.array(spec.choices)
+        if actions.shape[1] != len(choices):
+            takes = f"{len(choices)} choices" if spec.nvec else f"one of {spec.action_dim}"
+            self._refuse(f"actions have {actions.shape[1]} numbers, {spec.env_id} takes {takes}")
         chosen = spec.from_env(actions)
-        bad = ~whole | (chosen < 0) | (chosen >= spec.action_dim)
-        if actions.shape[1] != 1:
-            self._refuse(f"actions have {actions.shape[1]} numbers, {spec.env_id} takes one of {spec.action_dim}")
+        bad = (actions != np.round(actions)) | (chosen < 0) | (chosen >= choices)
         if bad.any():
-            row = int(np.argwhere(bad)[0, 0])
-            first, last = spec.action_start, spec.action_start + spec.action_dim - 1
-            self._refuse(f"actions, row {row}: {actions[row, 0]:g} is none of {first} to {last}")
-        return chosen[:, 0].astype(np.int64)
+            row, part = (int(i) for i in np.argwhere(bad)[0])
+            first, last = spec.starts[part], spec.starts[part] + choices[part] - 1
+            self._refuse(f"actions, row {row}: {actions[row, part]:g} is none of {first} to {last}")
+        return chosen.astype(np.int64).reshape(len(self), *spec.action_shape)
 
     def _refuse(self, problem: str) -> NoReturn:
         raise DatasetError(f"{self.origin}: {problem}; was it recorded in another environment?")

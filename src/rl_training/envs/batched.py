@@ -15,6 +15,7 @@ import numpy as np
 
 from rl_training.envs.seeds import generators
 from rl_training.envs.source import EnvSource
+from rl_training.envs.states import NoStates
 from rl_training.envs.vector import Indices, Transitions, action_dtype
 from rl_training.errors import ConfigError
 from rl_training.types import EnvSpec
@@ -34,6 +35,8 @@ class BatchedEnvs(ABC):
     """`VectorEnvs` whose states are columns of one matrix. An episode that has ended is reset before it is stepped again."""
 
     state_size: ClassVar[int]
+    masks: ClassVar[None] = None  # everything is allowed
+    states: ClassVar[NoStates] = NoStates()  # episodes are repeated in no time
 
     def __init__(self, core: Any, spec: EnvSpec, *, num_envs: int, max_episode_steps: int | None) -> None:
         self.core = core  # an environment of Gymnasium's own, for its constants

@@ -26,8 +26,9 @@ LONG_EPISODE = 20_000  # steps, after which it is asked whether there is an end
 Act: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """From observations [n, obs_dim] to the learner's actions: [-1, 1] or indices."""
 
-EpisodeAct: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""The same, told which episode [n] each row is in: for those who remember something from one step to the next."""
+EpisodeAct: TypeAlias = Callable[[np.ndarray, np.ndarray, "np.ndarray | None"], np.ndarray]
+"""The same, told which episode [n] each row is in, for those who remember something from one step to the next, and what is
+allowed there [n, action_dim], where the environments say so."""
 
 
 @runtime_checkable
@@ -105,7 +106,7 @@ class Evaluator:
             for step in count(1):
                 if not len(turn.index):
                     break
-                told = (turn.obs, turn.episode) if tell_episodes else (turn.obs,)
+                told = (turn.obs, turn.episode, turn.masks) if tell_episodes else (turn.obs,)
                 turn.step(choose(*told), max_steps)
                 if step % LONG_EPISODE == 0:
                     self._note_length(turn)
@@ -163,6 +164,11 @@ class _Turn:
         self._begun = 0
         self._recorder = Recorder(episode_seed(*path, 0), most=most_steps(spec, num_envs=1))
         self.first: Episode | None = None  # once it is over
+
+    @property
+    def masks(self) -> np.ndarray | None:
+        """What is allowed in each row."""
+        return None if self._envs.masks is None else self._envs.masks[self.index]
 
     def begin(self, index: np.ndarray) -> None:
         """The next episodes, in the environments named."""

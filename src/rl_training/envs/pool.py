@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rl_training.envs.books import ActionLog, Book, checked_state, with_origins
 from rl_training.envs.episodes import Evaluator, run_episodes
 from rl_training.envs.faults import ActionFault, EnvFault, NumberFault, all_finite, not_finite, shown_action
-from rl_training.envs.repeats import NO_FUNCTION, Episode, checked_arrays, episodes_from, episodes_state, most_steps, repeat
+from rl_training.envs.repeats import NO_FUNCTION, Episode, episodes_from, most_steps, origins_from, repeat
 from rl_training.envs.seeds import episode_seeds
 from rl_training.envs.source import EnvSource
-from rl_training.envs.vector import Transitions, VectorEnvs, action_dtype, action_shape, make_envs
-from rl_training.errors import CheckpointError, EnvError
+from rl_training.envs.vector import Transitions, VectorEnvs, action_dtype, make_envs
+from rl_training.errors import EnvError
 from rl_training.rows import layout_of
 from rl_training.types import EnvSpec, State
 
@@ -35,23 +37,12 @@ class PoolStep(NamedTuple):
     episode_lengths: list[int]
 
 
-class _Book(NamedTuple):
-    """Where the run stands. Never changed, only replaced whole: a bookmark is a reference, and half a step cannot happen."""
-
-    time: int  # rows of the action log in use
-    episodes: np.ndarray  # [N] which episode each environment is in
-    seeds: list[int]  # [N] theirs
-    lengths: np.ndarray  # [N] steps in it
-    returns: np.ndarray  # [N] float64, rewards in it
-    obs: np.ndarray  # [N, obs_dim] what the next action answers to
-    finished: list[Episode | None]  # [N] the last of each environment that is over and can be kept
-
-
 class EnvPool:
     """`num_envs` environments, each going through its own numbered episodes.
 
     The seed of an episode comes from (seed, stream, environment, episode), so neither the number of environments nor of
-    workers changes it, and an environment's exact state is its episode's number and the actions since.
+    workers changes it, and an environment's exact state is its episode's number and the actions since; or, where it offers
+    `get_state()`, what that gave and the actions since.
     """
 
     def __init__(
@@ -65,24 +56,28 @@ class EnvPool:
         backend: str = "local_sync",
         timeout: float | None = None,
         num_workers: int | None = None,
+        clip_rewards: bool = False,
         max_skips: int = 0,
     ) -> None:
-        """`max_skips` first episodes may be passed over because they begin with a number that is not finite."""
+        """With `clip_rewards` steps tell the signs of rewards alone. `max_skips` first episodes may be passed over because they
+        begin with a number that is not finite."""
         self.spec, self.num_envs, self._layout = spec, num_envs, layout_of(spec)
         self.exact = True  # whether every episode that was restored came out as it was saved
         self._seed, self._stream = int(seed), int(stream)
-        self._shape = (num_envs, *action_shape(spec))
+        self._shape = (num_envs, *spec.action_shape)
         self._most_kept = most_steps(spec, num_envs=num_envs)
-        self._dtype = action_dtype(spec)
-        self._log = np.empty((64, *self._shape), dtype=self._dtype)
+        self._dtype, self._clips = action_dtype(spec), clip_rewards
+        self._log = ActionLog(self._shape, self._dtype)
         self._ones = np.ones(num_envs, dtype=np.int64)  # adding a python number takes twice the time
         self._in_place = True  # False while the environments are elsewhere than the book says
-        self._marked: _Book | None = None
+        self._marked: Book | None = None
         self._envs = make_envs(source, spec, num_envs=num_envs, backend=backend, timeout=timeout, num_workers=num_workers)
         try:
             episodes, seeds, obs = self._begin_first(max_skips)
             none = np.zeros(num_envs, dtype=np.int64)
-            self._book = _Book(0, episodes, seeds, none, np.zeros(num_envs), obs, [None] * num_envs)
+            book = Book(0, episodes, seeds, none, np.zeros(num_envs), obs, [None] * num_envs, self._allowed(), [])
+            self._book = with_origins(book, self._envs)
+            self.spec = replace(spec, masked=book.masks is not None)
         except BaseException:
             self._envs.close()
             raise
@@ -92,20 +87,28 @@ class EnvPool:
         """Current observations [N, obs_dim] as rows; a fresh array after every step."""
         return self._book.obs
 
+    @property
+    def masks(self) -> np.ndarray | None:
+        """What is allowed as the next action, [N, action_dim] bool, where the environments say so."""
+        return self._book.masks
+
     def step(self, actions: np.ndarray) -> PoolStep:
         """Give every environment its action; where that ends an episode, the next one is begun as well."""
         actions = np.asarray(actions, dtype=self._dtype)
         if actions.shape != self._shape or not self._in_place or not (self.spec.discrete or all_finite(actions)):
             raise self._refusal(actions)
         if self._book.time == len(self._log):
-            self._make_room()
+            self._book, self._marked = self._log.make_room(self._book, self._marked)
         book = self._book
         # before the step, as an environment may write into the action it is given; it counts once `time` does
-        self._log[book.time] = actions
+        self._log.write(book.time, actions)
         self._in_place = False
         done = self._step_all(actions)
         lengths, returns, ended = book.lengths + self._ones, book.returns + done.rewards, done.terminated | done.truncated
-        book = _Book(book.time + 1, book.episodes, book.seeds, lengths, returns, done.obs, book.finished)
+        if self._clips:  # for the learner; episodes are worth what they are
+            done = done._replace(rewards=np.sign(done.rewards))
+        kept, allowed = (book.episodes, book.seeds), self._allowed()
+        book = Book(book.time + 1, *kept, lengths, returns, done.obs, book.finished, allowed, book.origins)
         if 1 not in ended.tobytes():  # a tenth of the time of .any()
             self._book, self._in_place = book, True
             return PoolStep(*done, [], [])
@@ -113,8 +116,8 @@ class EnvPool:
         over = PoolStep(*done, returns[index].tolist(), lengths[index].tolist())
         finished = book.finished.copy()
         for env, total, length in zip(index.tolist(), over.episode_returns, over.episode_lengths, strict=True):
-            if length <= self._most_kept:
-                given = self._log[book.time - length : book.time, env].copy()
+            if length <= self._most_kept and not book.origins:  # those need not come back by their seeds
+                given = self._log.last(book.time, env, length).copy()
                 finished[env] = Episode(book.seeds[env], given, total, done.obs[env].copy())
         self._next_episodes(book._replace(finished=finished), index)
         return over
@@ -131,36 +134,29 @@ class EnvPool:
         self._book = self._marked
 
     def state_dict(self) -> State:
-        book = self._book
-        actions = [self._actions(book, env) for env in range(self.num_envs)]
+        book = with_origins(self._book, self._envs) if self._in_place and self._book.origins else self._book
         return {
             "seed": self._seed,
             "stream": self._stream,
             "exact": self.exact,
-            "episodes": book.episodes.copy(),
-            "lengths": book.lengths.copy(),
-            "returns": book.returns.copy(),
-            "obs": book.obs.copy(),
-            "actions": np.concatenate(actions),  # env after env, `lengths` long each
-            "finished": episodes_state(book.finished, self.spec),
+            **self._log.state_of(book, self.spec),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Repeat finished episodes to see whether they come out as they did; then put every environment back into its running
         one by repeating that. Where it fails, say so and begin the next one."""
-        arrays = self._checked(state)
+        origins, keeps = origins_from(state, count=self.num_envs), bool(self._book.origins)
+        arrays = checked_state(state, self.spec, self._book, origins, seed=self._seed, stream=self._stream)
         finished: list[Episode | None] = [None] * self.num_envs
         if "finished" in state:  # checkpoints of older versions have none
             finished = episodes_from(state["finished"], self.spec, count=self.num_envs)
-        time = int(arrays["lengths"].max())
+        steps = np.array([origin.steps for origin in origins] or [0] * self.num_envs)
+        time = self._log.load(arrays["actions"], (arrays["lengths"] - steps).tolist())
         log.info("%s: repeating episodes to put the environments back into those that run", self.spec.env_id)
-        self._log = np.empty((max(64, 2 * time), *self._shape), dtype=self._dtype)
-        for env, actions in enumerate(np.split(arrays["actions"], np.cumsum(arrays["lengths"])[:-1])):
-            self._log[time - len(actions) : time, env] = actions
         episodes, lengths = arrays["episodes"].astype(np.int64), arrays["lengths"].astype(np.int64)
         returns, obs = arrays["returns"].astype(np.float64), arrays["obs"].astype(self._layout.dtype)
         seeds = self._seeds(np.arange(self.num_envs), episodes)
-        self._book = _Book(time, episodes, seeds, lengths, returns, obs, finished)
+        self._book = Book(time, episodes, seeds, lengths, returns, obs, finished, arrays.get("masks"), origins)
         self._marked = None
         self.exact = bool(state["exact"])
         self._in_place = False
@@ -168,6 +164,8 @@ class EnvPool:
         for env, how in repeat(self._envs, self.spec, kept, over=True).items():
             self._note_inexact(env, f"when its last finished episode was repeated, {how}")
         self.restore()
+        if keeps and not origins:  # saved by a version that did not ask for states
+            self._book = with_origins(self._book, self._envs)
 
     def restore(self) -> None:
         """Bring the environments to where the books say they are: seed the episodes and repeat their actions."""
@@ -190,6 +188,8 @@ class EnvPool:
     @contextmanager
     def lend(self) -> Iterator[VectorEnvs]:
         """The environments themselves, for episodes of another kind; afterwards they are back in their training episodes."""
+        if self._in_place and self._book.origins:
+            self._book = with_origins(self._book, self._envs)
         self._in_place = False
         try:
             yield self._envs
@@ -212,7 +212,7 @@ class EnvPool:
                 episodes[fault.index] += 1
                 self.passed_over += 1
 
-    def _next_episodes(self, book: _Book, index: np.ndarray, *, passing: int = 0) -> None:
+    def _next_episodes(self, book: Book, index: np.ndarray, *, passing: int = 0) -> None:
         """Commit `book` with new episodes in the environments named; if one of them cannot begin, nothing is committed."""
         episodes, lengths, returns, obs = book.episodes.copy(), book.lengths.copy(), book.returns.copy(), book.obs.copy()
         episodes[index] += 1 + passing
@@ -222,15 +222,18 @@ class EnvPool:
         for env, seed in zip(index.tolist(), begun, strict=True):
             seeds[env] = seed
         lengths[index], returns[index] = 0, 0.0
-        self._book, self._in_place = _Book(book.time, episodes, seeds, lengths, returns, obs, book.finished), True
+        new = book._replace(episodes=episodes, seeds=seeds, lengths=lengths, returns=returns, obs=obs, masks=self._allowed())
+        self._book, self._in_place = with_origins(new, self._envs, index.tolist()) if book.origins else new, True
 
-    def _episode(self, book: _Book, env: int) -> Episode:
+    def _allowed(self) -> np.ndarray | None:
+        masks = self._envs.masks
+        return None if masks is None else masks.copy()
+
+    def _episode(self, book: Book, env: int) -> Episode:
         """The running one, up to now."""
-        return Episode(book.seeds[env], self._actions(book, env), float(book.returns[env]), book.obs[env])
-
-    def _actions(self, book: _Book, env: int) -> np.ndarray:
-        """Those since the running episode of an environment began."""
-        return self._log[book.time - book.lengths[env] : book.time, env]
+        so_far = book.seeds[env], self._log.since(book, env), float(book.returns[env]), book.obs[env]
+        masks, origin = None if book.masks is None else book.masks[env], book.origins[env] if book.origins else None
+        return Episode(*so_far, masks, origin)
 
     def _seeds(self, index: np.ndarray, episodes: np.ndarray) -> list[int]:
         return episode_seeds(
@@ -261,7 +264,7 @@ class EnvPool:
 
     def _in_step(self, env: int, what: str, kind: type[EnvFault] = EnvFault) -> EnvFault:
         book = self._book
-        what = f"{what}; the action was {shown_action(self._log[book.time, env])}"
+        what = f"{what}; the action was {shown_action(self._log.last(book.time + 1, env, 1)[0])}"
         return self._located(env, book.episodes[env], book.lengths[env] + 1, what, kind=kind)
 
     def _located(self, env: int, episode: int, step: int, what: str, kind: type[EnvFault] = EnvFault) -> EnvFault:
@@ -275,25 +278,3 @@ class EnvPool:
         env = int(np.flatnonzero(~np.isfinite(actions).all(axis=1))[0])
         where = f"environment {env}, episode {self._book.episodes[env]}, step {self._book.lengths[env] + 1}"
         return ActionFault(f"{self.spec.env_id}, {where}: the policy chose the action {shown_action(actions[env])}", index=env)
-
-    def _checked(self, state: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The arrays of a saved state, if it is one of such a pool."""
-        if missing := [name for name in ("lengths", "seed", "stream", "exact") if name not in state]:
-            raise CheckpointError(f"the saved environments lack {', '.join(missing)}")
-        saved = f"num_envs={np.asarray(state['lengths']).size}, seed={state['seed']}, stream={state['stream']}"
-        here = f"num_envs={self.num_envs}, seed={self._seed}, stream={self._stream}"
-        if saved != here:
-            raise CheckpointError(f"the environments were saved with {saved}; this run has {here}")
-        return checked_arrays(state, self.spec, dict.fromkeys(("episodes", "lengths", "returns"), (self.num_envs,)))
-
-    def _make_room(self) -> None:
-        """Drop the actions of episodes that neither run nor ran at the mark; where that is not enough, double the log."""
-        book, mark = self._book, self._marked or self._book
-        oldest = int(min((book.time - book.lengths).min(), (mark.time - mark.lengths).min()))
-        kept = self._log[oldest : book.time]
-        room = len(self._log) if 2 * len(kept) <= len(self._log) else 2 * len(self._log)
-        self._log = np.empty((room, *self._shape), dtype=self._dtype)
-        self._log[: len(kept)] = kept
-        self._book = book._replace(time=book.time - oldest)
-        if self._marked is not None:
-            self._marked = self._book if mark is book else mark._replace(time=mark.time - oldest)

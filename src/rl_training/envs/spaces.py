@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -16,6 +16,7 @@ from rl_training.types import EnvSpec, ObsPart
 
 MOST_CHOICES = 10_000  # of a Discrete: each has a column of its own
 FLATTEN = "wrap it and pass the factory: lambda: gymnasium.wrappers.FlattenObservation(gymnasium.make(...))"
+BY_TRANSFORM = "with gymnasium.wrappers.TransformAction and pass the factory"
 BOUND = (
     "give it bounds with gymnasium.wrappers.TransformAction(env, lambda action: action, Box(-1, 1, shape)) and pass the "
     "factory, or with env_kwargs if the environment has an option for it"
@@ -31,8 +32,18 @@ def describe_env(env: gym.Env[Any, Any], env_id: str) -> EnvSpec:
     action = env.action_space
     if isinstance(action, spaces.Discrete):
         return EnvSpec(env_id, obs_dim, int(action.n), discrete=True, action_start=int(action.start), observation=parts)
+    if isinstance(action, spaces.MultiDiscrete | spaces.MultiBinary):
+        nvec, start = _choices(action, env_id)
+        return EnvSpec(env_id, obs_dim, sum(nvec), discrete=True, action_start=start, observation=parts, nvec=nvec)
     low, high = _bounds(action, env_id)
     return EnvSpec(env_id, obs_dim, len(low), low=low, high=high, observation=parts)
+
+
+def shown_actions(spec: EnvSpec) -> str:
+    """The kind of action space in the field's words."""
+    if spec.nvec:
+        return f"MultiDiscrete({list(spec.nvec)})" if set(spec.nvec) != {2} else f"MultiBinary({len(spec.nvec)})"
+    return f"Discrete({spec.action_dim})" if spec.discrete else f"a Box of {spec.action_dim}"
 
 
 def require_actions(spec: EnvSpec, *, algo: str, discrete: bool, continuous: bool, alternatives: Sequence[str] = ()) -> None:
@@ -40,9 +51,17 @@ def require_actions(spec: EnvSpec, *, algo: str, discrete: bool, continuous: boo
     if discrete if spec.discrete else continuous:
         return
     kind, other = ("discrete", "continuous") if spec.discrete else ("continuous", "discrete")
-    found = f"Discrete({spec.action_dim})" if spec.discrete else f"a Box of {spec.action_dim}"
     advice = f" For {kind} actions: {', '.join(alternatives)}." if alternatives else ""
-    raise UnsupportedSpace(f"{algo.upper()} takes {other} actions; {spec.env_id} takes {found}.{advice}")
+    raise UnsupportedSpace(f"{algo.upper()} takes {other} actions; {spec.env_id} takes {shown_actions(spec)}.{advice}")
+
+
+def require_one_choice(spec: EnvSpec, *, algo: str, alternatives: Sequence[str]) -> None:
+    """Refuse actions in several parts for an algorithm that makes a single choice."""
+    if spec.nvec:
+        raise UnsupportedSpace(
+            f"{algo.upper()} makes one choice at a time; {spec.env_id} takes {shown_actions(spec)}. For actions in several "
+            f"parts: {', '.join(alternatives)}. Or number all combinations in one Discrete {BY_TRANSFORM}"
+        )
 
 
 def require_vectors(spec: EnvSpec, *, algo: str, alternatives: Sequence[str]) -> None:
@@ -138,28 +157,39 @@ def _no_observation(space: spaces.Space[Any], path: tuple[str | int, ...], env_i
     return UnsupportedSpace(f"{possible}; {env_id} observes {where}: {advice}")
 
 
-def _bounds(space: spaces.Space[Any], env_id: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    def refuse(advice: str) -> UnsupportedSpace:
-        needed = "actions must be Discrete or a flat Box of floats with finite bounds"
-        return UnsupportedSpace(f"{needed}; {env_id} takes {_name(space)}: {advice}")
-
-    if not isinstance(space, spaces.Box):
-        one_number = isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary)
-        advice = "number all combinations in one Discrete" if one_number else "translate it to a Box or a Discrete"
-        raise refuse(f"{advice} with gymnasium.wrappers.TransformAction and pass the factory")
+def _choices(
+    space: spaces.MultiDiscrete | spaces.MultiBinary, env_id: str
+) -> tuple[tuple[int, ...], tuple[int, ...] | Literal[0]]:
+    """Those in each part of an action, and where each begins to count if not all do so at 0."""
     if len(space.shape) != 1 or space.shape[0] == 0:
-        raise refuse("flatten it with gymnasium.wrappers.TransformAction and pass the factory")
+        raise _no_action(space, env_id, f"flatten it {BY_TRANSFORM}")
+    if isinstance(space, spaces.MultiBinary):
+        return (2,) * space.shape[0], 0
+    start = tuple(space.start.tolist())
+    return tuple(space.nvec.tolist()), start if any(start) else 0
+
+
+def _no_action(space: spaces.Space[Any], env_id: str, advice: str) -> UnsupportedSpace:
+    needed = "actions must be Discrete, MultiDiscrete, MultiBinary or a flat Box of floats with finite bounds"
+    return UnsupportedSpace(f"{needed}; {env_id} takes {_name(space)}: {advice}")
+
+
+def _bounds(space: spaces.Space[Any], env_id: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    if not isinstance(space, spaces.Box):
+        raise _no_action(space, env_id, f"translate it to a Box or a Discrete {BY_TRANSFORM}")
+    if len(space.shape) != 1 or space.shape[0] == 0:
+        raise _no_action(space, env_id, f"flatten it {BY_TRANSFORM}")
     if space.dtype not in (np.float32, np.float64):
-        raise refuse("translate it to a Box of floats with gymnasium.wrappers.TransformAction and pass the factory")
+        raise _no_action(space, env_id, f"translate it to a Box of floats {BY_TRANSFORM}")
     with np.errstate(over="ignore", invalid="ignore"):
         low, high = space.low.astype(np.float32), space.high.astype(np.float32)
         if not np.isfinite(high - low).all():  # the largest float32 as a bound is no bound either
-            raise refuse(BOUND)
+            raise _no_action(space, env_id, BOUND)
     # actions are float32: the nearest float32 may lie outside a float64 bound, the one towards the inside never does
     low = np.where(low < space.low, np.nextafter(low, np.float32(np.inf)), low)
     high = np.where(high > space.high, np.nextafter(high, np.float32(-np.inf)), high)
     if not (low < high).all():
-        raise refuse("every low must be below its high; leave out actions that have no choice")
+        raise _no_action(space, env_id, "every low must be below its high; leave out actions that have no choice")
     return tuple(low.tolist()), tuple(high.tolist())
 
 

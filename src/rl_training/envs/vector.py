@@ -12,8 +12,10 @@ import numpy as np
 from rl_training.envs.faults import EnvFault
 from rl_training.envs.fresh import renewal
 from rl_training.envs.guards import as_env_error, close_env
+from rl_training.envs.masks import MaskReader
 from rl_training.envs.source import EnvSource
 from rl_training.envs.spaces import describe_env
+from rl_training.envs.states import EnvStates, HeldStates
 from rl_training.errors import ConfigError, UnsupportedSpace, shown, words_of
 from rl_training.rows import ObservationError, layout_of
 from rl_training.types import EnvSpec
@@ -38,11 +40,18 @@ class Transitions(NamedTuple):
 class VectorEnvs(Protocol):
     """Environments that only do what they are told: no reset comes by itself, and only those named are touched.
 
-    Actions are the environments' own (`EnvSpec.to_env`): float32 [n, action_dim] or int64 [n].
+    Actions are the environments' own (`EnvSpec.to_env`): float32 [n, action_dim], int64 [n] or int64 [n, parts].
     """
 
     @property
     def num_envs(self) -> int: ...
+    @property
+    def states(self) -> EnvStates: ...
+    @property
+    def masks(self) -> np.ndarray | None:
+        """What is allowed now, [N, action_dim] bool, where they say so; of an episode that has ended it means nothing."""
+        ...
+
     def reset(self, indices: Indices, seeds: Sequence[int]) -> np.ndarray: ...
     def step(self, actions: np.ndarray) -> Transitions: ...
     def step_some(self, indices: Indices, actions: np.ndarray) -> Transitions: ...
@@ -52,11 +61,6 @@ class VectorEnvs(Protocol):
 def action_dtype(spec: EnvSpec) -> np.dtype[Any]:
     """What every environment is given, however the actions came: Pendulum computes other numbers from float64."""
     return np.dtype(np.int64 if spec.discrete else np.float32)
-
-
-def action_shape(spec: EnvSpec) -> tuple[int, ...]:
-    """Of one environment's action."""
-    return () if spec.discrete else (spec.action_dim,)
 
 
 def make_envs(
@@ -108,6 +112,8 @@ class SyncEnvs:
         self._progress = [0] if progress is None else progress  # which environment is at work; a worker shares it
         self._all = range(len(self._envs))
         self._spaces: list[tuple[Any, Any]] = [(None, None)] * len(self._envs)  # as last looked at
+        self._masks = None if spec.masked is False else MaskReader(self._envs, spec)
+        self.states = HeldStates(self._envs, self._fault, self._progress)
         with as_env_error(f"{spec.env_id} could not be looked at"):
             for index in self._all:
                 self._require_spaces(index)
@@ -128,6 +134,10 @@ class SyncEnvs:
     @property
     def num_envs(self) -> int:
         return len(self._envs)
+
+    @property
+    def masks(self) -> np.ndarray | None:
+        return None if self._masks is None else self._masks.now
 
     def reset(self, indices: Indices, seeds: Sequence[int]) -> np.ndarray:
         """Begin a new episode in the environments named; their first observations."""
@@ -153,14 +163,14 @@ class SyncEnvs:
         actions = np.asarray(actions, dtype=self._action_dtype)
         count, envs, progress, obs_shape = len(indices), self._envs, self._progress, self._obs_shape
         rewards, usual_dtypes, is_vector = np.empty(count), self._usual_dtypes, self._layout.is_vector
-        obs = self._layout.empty(count)
+        obs, masked = self._layout.empty(count), self._masks is not None
         ended, cut = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
         for row, index in enumerate(indices):
             progress[0] = index
             result: Any = None
             try:
                 result = envs[index].step(actions[row])
-                observed, reward, terminated, truncated, _ = result
+                observed, reward, terminated, truncated, info = result
                 # the usual case first: this runs for every environment step of the whole run
                 if type(observed) is NDARRAY and observed.shape == obs_shape and observed.dtype in usual_dtypes:
                     obs[row] = observed if is_vector else observed.reshape(-1)
@@ -170,6 +180,8 @@ class SyncEnvs:
                 if not (terminated is False and truncated is False):
                     ended[row] = self._flag(index, "terminated", terminated)
                     cut[row] = self._flag(index, "truncated", truncated)
+                if masked and not (ended[row] or cut[row]):  # where an episode has ended nobody acts any more
+                    self._read_mask(index, info)
             except BaseException as error:  # noqa: BLE001 (what is not ours may raise anything, and so may what it returns)
                 self._blame(index, error, result)
         return Transitions(obs, rewards, ended, cut)
@@ -202,6 +214,8 @@ class SyncEnvs:
             raise self._fault(index, f"reset must return (observation, info); it returned {shown(result)}")
         self._require_spaces(index)  # before the observation is looked at: they may have changed together
         self._put(obs, row, index, result[0])
+        if self._masks is not None:
+            self._read_mask(index, result[1])
 
     def _put(self, obs: np.ndarray, row: int, index: int, observed: Any) -> None:
         if type(observed) is NDARRAY and observed.shape == self._obs_shape and observed.dtype in self._usual_dtypes:
@@ -211,6 +225,14 @@ class SyncEnvs:
             self._layout.write(observed, obs[row : row + 1], single=True)
         except ObservationError as error:
             raise self._fault(index, f"returned {error}") from error
+
+    def _read_mask(self, index: int, info: Any) -> None:
+        assert self._masks is not None
+        try:
+            if not self._masks.read(index, info):
+                self._masks = None  # whoever says nothing at the beginning is not asked again
+        except ValueError as error:
+            raise self._fault(index, str(error)) from error
 
     def _number(self, index: int, reward: Any) -> float:
         why = ""

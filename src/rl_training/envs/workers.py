@@ -25,6 +25,7 @@ import numpy as np
 from rl_training.envs import processes
 from rl_training.envs.faults import EnvFault
 from rl_training.envs.source import EnvFactory, EnvSource
+from rl_training.envs.states import GET_STATES, PUT_STATES, AskedStates, packed, unpacked
 from rl_training.envs.vector import Indices, SyncEnvs, Transitions, action_dtype
 from rl_training.errors import EnvError, words_of
 from rl_training.rows import layout_of
@@ -81,6 +82,9 @@ class AsyncEnvs:
     ) -> None:
         recipe = source.recipe()
         self._spec, self._num_envs, self._timeout = spec, num_envs, timeout
+        self.masks: np.ndarray | None = None
+        self.states = AskedStates(self._ask)
+        self._masked = spec.masked  # unless it is known, the first answer says it
         self._workers: list[Worker] = []
         # it runs when this object is forgotten and, unlike atexit, before multiprocessing waits for its children
         self._finalize = util.Finalize(self, _shut_down, args=(self._workers,), exitpriority=10)
@@ -125,28 +129,48 @@ class AsyncEnvs:
 
     def _exchange(self, order: float, indices: Indices, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The numbers that come back of each environment, and its observation."""
+        index = np.asarray(indices, dtype=np.int64)
+        answers = self._ask(order, index, lambda mine: values[mine].tobytes())
+        numbers, obs = np.empty((len(index), NUMBERS[order])), layout_of(self._spec).empty(len(index))
+        for worker, mine, result in answers:
+            end = 8 * NUMBERS[order] * len(mine)
+            last = end + obs.strides[0] * len(mine)
+            numbers[mine] = np.frombuffer(result[:end]).reshape(len(mine), NUMBERS[order])
+            obs[mine] = np.frombuffer(result[end:last], dtype=obs.dtype).reshape(len(mine), -1)
+            self._take_masks(worker, index[mine], np.frombuffer(result[last:], dtype=np.bool_))
+        return numbers, obs
+
+    def _ask(
+        self, order: float, index: np.ndarray, content: Callable[[np.ndarray], bytes]
+    ) -> list[tuple[Worker, np.ndarray, memoryview]]:
+        """The answers of the workers that have some of the environments, and which of those named they have; `content`, whole
+        numbers of eight bytes, goes with the order."""
         if not self._workers:
             raise EnvError(f"the workers of {self._spec.env_id} are closed")
-        index = np.asarray(indices, dtype=np.int64)
         asked: list[tuple[Worker, np.ndarray]] = []
         for worker in self._workers:
             mine = np.flatnonzero((index >= worker.first) & (index < worker.last))
             if len(mine):
-                message = np.concatenate([[order, len(mine)], index[mine] - worker.first, values[mine].ravel()])
+                head = np.concatenate([[order, len(mine)], index[mine] - worker.first])
                 worker.progress[0] = index[mine[0]] - worker.first
                 # a dead worker is noticed when its answer does not come
                 with suppress(OSError):
-                    worker.pipe.send_bytes(message.tobytes())
+                    worker.pipe.send_bytes(head.tobytes() + content(mine))
                 asked.append((worker, mine))
         # all answers are taken before any is judged, or the next question would get this one's answer
         answers = [self._receive(worker, self._timeout) for worker, _ in asked]
-        results = [self._result(answer) for answer in answers]
-        numbers, obs = np.empty((len(index), NUMBERS[order])), layout_of(self._spec).empty(len(index))
-        for (_, mine), result in zip(asked, results, strict=True):
-            end = 8 * NUMBERS[order] * len(mine)
-            numbers[mine] = np.frombuffer(result[:end]).reshape(len(mine), NUMBERS[order])
-            obs[mine] = np.frombuffer(result[end:], dtype=obs.dtype).reshape(len(mine), -1)
-        return numbers, obs
+        return [(worker, mine, self._result(answer)) for (worker, mine), answer in zip(asked, answers, strict=True)]
+
+    def _take_masks(self, worker: Worker, index: np.ndarray, told: np.ndarray) -> None:
+        if self._masked is None:
+            self._masked = bool(told.size)
+        if self._masked != bool(told.size):
+            what = "either it says what is allowed or the first environment does; all must, or none"
+            raise EnvFault(self._spec.env_id, worker.first, what)
+        if self._masked:
+            if self.masks is None:
+                self.masks = np.zeros((self._num_envs, self._spec.action_dim), dtype=np.bool_)
+            self.masks[index] = told.reshape(len(index), -1)
 
     def _receive(self, worker: Worker, timeout: float | None) -> bytes:
         seen, began = worker.progress[0], time.monotonic()
@@ -225,7 +249,7 @@ def _serve(pipe: Any, progress: Any, share: Share) -> None:
     with suppress(EOFError, OSError):
         pipe.send_bytes(_answer(make, share, progress))
         while made and (message := np.frombuffer(pipe.recv_bytes()))[0] != CLOSE:
-            pipe.send_bytes(_answer(partial(_obey, made[0], message, discrete=share.spec.discrete), share, progress))
+            pipe.send_bytes(_answer(partial(_obey, made[0], message, share.spec), share, progress))
     for envs in made:
         envs.close()
 
@@ -256,12 +280,19 @@ def _made(share: Share, progress: Any) -> SyncEnvs:
     return SyncEnvs(envs, share.spec, first_index=share.first, progress=progress)
 
 
-def _obey(envs: SyncEnvs, message: np.ndarray, *, discrete: bool) -> bytes:
+def _obey(envs: SyncEnvs, message: np.ndarray, spec: EnvSpec) -> bytes:
     count = int(message[1])
     indices, values = message[2 : 2 + count].astype(np.int64).tolist(), message[2 + count :]
+    if message[0] == GET_STATES:
+        states = envs.states.get(indices)
+        return b"" if states is None else packed(states)
+    if message[0] == PUT_STATES:
+        envs.states.put(indices, unpacked(values[count:].tobytes(), count), values[:count].tolist())
+        return b""
     if message[0] == RESET:
-        return envs.reset(indices, values.astype(np.int64).tolist()).tobytes()
-    actions = values.astype(np.int64) if discrete else values.astype(np.float32).reshape(count, -1)
-    done = envs.step_some(indices, actions)
-    numbers = np.column_stack([done.rewards, done.terminated, done.truncated])
-    return numbers.tobytes() + done.obs.tobytes()
+        numbers, obs = np.empty(0), envs.reset(indices, values.astype(np.int64).tolist())
+    else:
+        actions = values.astype(action_dtype(spec)).reshape(count, *spec.action_shape)
+        obs, *told = envs.step_some(indices, actions)
+        numbers = np.column_stack(told)
+    return numbers.tobytes() + obs.tobytes() + (b"" if envs.masks is None else envs.masks[indices].tobytes())

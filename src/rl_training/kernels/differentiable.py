@@ -147,16 +147,16 @@ class ByAutograd:
     def __call__(self, *inputs: Any, **settings: Any) -> Any:
         return self.answer(getattr(self.owner, self.name)(*inputs, **settings), *inputs)
 
-    def vjp(self, *inputs: Tensor, wrt: int | None = None) -> tuple[Any, Pullback]:
+    def vjp(self, *inputs: Tensor, wrt: int | None = None, **settings: Any) -> tuple[Any, Pullback]:
         """The pullback gives a gradient for each parameter, or with `wrt` the one at that input."""
         if wrt is None:
             with torch.enable_grad():
-                outputs = self(*inputs)
+                outputs = self(*inputs, **settings)
             moving = [p for p in self.parameters if p.requires_grad]
             return _detached(outputs), lambda *d: self._by_parameter(moving, _gradients(outputs, moving, d))
         at = inputs[wrt].detach().requires_grad_()
         with torch.enable_grad(), _frozen(self.parameters):
-            outputs = self(*inputs[:wrt], at, *inputs[wrt + 1 :])
+            outputs = self(*inputs[:wrt], at, *inputs[wrt + 1 :], **settings)
         return _detached(outputs), lambda *d: _gradients(outputs, [at], d)[0]
 
     def _by_parameter(self, moving: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Tensor | None]:

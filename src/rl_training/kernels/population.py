@@ -15,20 +15,26 @@ import torch
 from torch import Tensor
 
 from rl_training.kernels.compiled import library_for
+from rl_training.kernels.heads import choices
 from rl_training.kernels.library import MOST_LAYERS, Library, Population
 from rl_training.kernels.mlp import floats
 
 
 class PolicyShape(NamedTuple):
-    """A tanh network whose outputs are clipped to [-1, 1], or whose largest output is the action."""
+    """A tanh network whose outputs are clipped to [-1, 1], or whose largest output is the action, or that of each part."""
 
     sizes: tuple[int, ...]
     biased: bool
     discrete: bool
+    nvec: tuple[int, ...] = ()  # choices in each part of an action
 
     @property
     def num_parameters(self) -> int:
         return sum((n_in + self.biased) * n_out for n_in, n_out in pairwise(self.sizes))
+
+    def chosen(self, outputs: Tensor) -> Tensor:
+        """The discrete actions that outputs stand for."""
+        return choices(outputs, self.nvec).mode()
 
     def layers(self, vectors: Tensor) -> list[tuple[Tensor, Tensor | None]]:
         """Weights (..., in, out) and biases (..., out) as views of vectors (..., num_parameters)."""
@@ -50,7 +56,8 @@ class Policies(Protocol):
     obs: Tensor
 
     def act(self) -> np.ndarray:
-        """Actions (members, rows, action_dim) or indices (members, rows), in memory that the next call may fill again."""
+        """Actions (members, rows, action_dim) or indices (members, rows), those in parts (members, rows, parts), in memory that
+        the next call may fill again."""
 
 
 def policies_around(shape: PolicyShape, center: np.ndarray, steps: np.ndarray, members: np.ndarray, *, rows: int) -> Policies:
@@ -75,7 +82,7 @@ def definition(shape: PolicyShape, parameters: Tensor, obs: Tensor) -> Tensor:
         # not a product of matrices: how a BLAS rounds depends on where in memory a member lies
         h = (h.unsqueeze(-1) * weight.unsqueeze(1)).sum(dim=-2)
         h = h if bias is None else h + bias.unsqueeze(1)
-    return h.argmax(dim=-1) if shape.discrete else h.clamp(-1, 1)
+    return shape.chosen(h) if shape.discrete else h.clamp(-1, 1)
 
 
 class _Around(NamedTuple):
@@ -100,7 +107,7 @@ class _InC:
 
     def __init__(self, shape: PolicyShape, around: _Around, rows: int, compiled: Library) -> None:
         sizes, (center, steps, members) = shape.sizes, around
-        self.discrete, self._act = shape.discrete, compiled.act_as_many
+        self.shape, self._act = shape, compiled.act_as_many
         self.obs = torch.zeros(len(members), rows, sizes[0], dtype=torch.float32)
         self._actions, memory = floats(len(members), rows, sizes[-1]), floats(2 * max(sizes))
         self._array = self._actions.numpy()
@@ -124,4 +131,4 @@ class _InC:
 
     def act(self) -> np.ndarray:
         self._act(self._at)
-        return self._actions.argmax(dim=-1).numpy() if self.discrete else self._array
+        return self.shape.chosen(self._actions).numpy() if self.shape.discrete else self._array

@@ -93,14 +93,20 @@ def predictions_of(model: Any) -> Any:
     return ByAutograd(model, "predict_distribution", list(model.ensemble_parameters()), _prediction)
 
 
-def choose_actions(policy: Any, obs: Tensor, *, deterministic: bool) -> Tensor:
+def choose_actions(policy: Any, obs: Tensor, *, deterministic: bool, action_masks: Tensor | None = None) -> Tensor:
     """A policy's actions; ours are asked for nothing else."""
-    actions: Tensor
-    if hasattr(policy, "actions"):
-        actions = policy.actions(obs, deterministic=deterministic)
+    choose = policy.actions if hasattr(policy, "actions") else policy.act
+    if action_masks is None:
+        chosen = choose(obs, deterministic=deterministic)
     else:
-        actions = policy.act(obs, deterministic=deterministic).actions
+        chosen = choose(obs, deterministic=deterministic, action_masks=action_masks)
+    actions: Tensor = chosen if isinstance(chosen, Tensor) else chosen.actions
     return actions
+
+
+def under(action_masks: Tensor | None) -> dict[str, Tensor]:
+    """The keyword that masks go by; none where there are none, so that a user's module need not know of it."""
+    return {} if action_masks is None else {"action_masks": action_masks}
 
 
 def several_samples(model: Any, obs: Tensor, count: int) -> Sample:
@@ -128,8 +134,10 @@ class AnyCritics(ByAutograd):
         members = None if subset is None else random_subset(len(q_values), subset)
         return q_values if members is None else q_values[members]
 
-    def vjp(self, *inputs: Tensor, wrt: int | None = None, members: Tensor | None = None) -> tuple[Tensor, Pullback]:
-        q_values, pull = super().vjp(*inputs, wrt=wrt)
+    def vjp(
+        self, *inputs: Tensor, wrt: int | None = None, members: Tensor | None = None, **settings: Any
+    ) -> tuple[Tensor, Pullback]:
+        q_values, pull = super().vjp(*inputs, wrt=wrt, **settings)
         if members is None:
             return q_values, pull
         return q_values[members], lambda d: pull(torch.zeros_like(q_values).index_copy_(0, members, d))

@@ -20,7 +20,8 @@ StandalonePolicy: TypeAlias = "PolicyNetwork | EncodedPolicy"
 
 class EncodedPolicy(nn.Module):
     """From raw observations to what the environment takes: a tensor comes in for each part of the observation space, as the
-    environment gives it with a first axis for the batch, and a `PolicyNetwork` reads the features."""
+    environment gives it with a first axis for the batch, and a `PolicyNetwork` reads the features. Of a policy trained under
+    masks `action_masks` come last."""
 
     def __init__(self, encoder: Encoder, head: PolicyNetwork, *, normalizer: ObservationNormalizer | None = None) -> None:
         super().__init__()
@@ -36,6 +37,16 @@ class EncodedPolicy(nn.Module):
     def parts(self) -> tuple[ObsPart, ...]:
         """What comes in, in this order."""
         return self.layout.parts
+
+    @property
+    def masked(self) -> bool:
+        """Whether action masks come in after the observation."""
+        return self.head.masked
+
+    @property
+    def choices(self) -> list[int]:
+        """How many there are in each part of a discrete action."""
+        return self.head.choices
 
     @property
     def normalizes(self) -> bool:
@@ -73,8 +84,9 @@ class EncodedPolicy(nn.Module):
         """What the last layer says, before it becomes an action."""
         return self.head.outputs(self.features(*obs))
 
-    def forward(self, *obs: Tensor) -> Tensor:
-        actions: Tensor = self.head(self.features(*obs))
+    def forward(self, *inputs: Tensor) -> Tensor:
+        count = len(self.parts)
+        actions: Tensor = self.head(self.features(*inputs[:count]), *inputs[count:])
         return actions
 
 

@@ -11,7 +11,7 @@ from rl_training.kernels.differentiable import Pullback
 from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.encoder import Encoders
 from rl_training.models.flat_mlp import MLPLayout
-from rl_training.models.heads import Categorical, DiagonalGaussian
+from rl_training.models.heads import Distribution
 
 
 class MLPActorCritic(ActorCritic):
@@ -24,6 +24,7 @@ class MLPActorCritic(ActorCritic):
         hidden_sizes: Sequence[int] = (64, 64),
         *,
         discrete: bool = True,
+        nvec: Sequence[int] = (),
         activation: str = "tanh",
         log_std_init: float = 0.0,
         encoders: Encoders | None = None,
@@ -32,7 +33,7 @@ class MLPActorCritic(ActorCritic):
         policy = MLPLayout((reads, *hidden_sizes, action_dim), activation=activation)
         value = MLPLayout((value_reads, *hidden_sizes, 1), activation=activation)
         parts: dict[str, MLPLayout | int] = {"policy": policy, "value": value, "log_std": 0 if discrete else action_dim}
-        super().__init__(parts, obs_dim=obs_dim, action_dim=action_dim, discrete=discrete, encoders=encoders)
+        super().__init__(parts, obs_dim=obs_dim, action_dim=action_dim, discrete=discrete, nvec=nvec, encoders=encoders)
         hidden_gains = [math.sqrt(2)] * len(hidden_sizes)
         policy.initialize(self.vector("policy").data, gains=[*hidden_gains, 0.01])
         value.initialize(self.vector("value").data, gains=[*hidden_gains, 1.0])
@@ -41,7 +42,7 @@ class MLPActorCritic(ActorCritic):
     def value_at(self, read: Tensor) -> Tensor:
         return self.value_net(self.vector("value"), read).squeeze(-1)
 
-    def policy_and_value(self, obs: Tensor) -> tuple[Categorical | DiagonalGaussian, Tensor, Pullback]:
+    def policy_and_value(self, obs: Tensor, action_masks: Tensor | None = None) -> tuple[Distribution, Tensor, Pullback]:
         (read, value_read), pull_encoders = self.encoded(obs)
         outputs, pull_policy = self.policy_net.vjp(self.vector("policy"), read)
         values, pull_value = self.value_net.vjp(self.vector("value"), value_read)
@@ -54,4 +55,4 @@ class MLPActorCritic(ActorCritic):
                 return [gradient]
             return [gradient, *pull_encoders(pull_policy.inputs(d_outputs), pull_value.inputs(d_values))]
 
-        return self.head(outputs), values.squeeze(-1), pull
+        return self.head(outputs, action_masks), values.squeeze(-1), pull

@@ -14,7 +14,7 @@ from rl_training.models.flat_mlp import as_rows
 
 class MLPARSModel(nn.Module):
     """A tanh network, or a linear policy where `hidden_sizes` is empty. Its outputs are clipped to [-1, 1], as the papers
-    leave it to the environment; with `discrete` the largest output is the action.
+    leave it to the environment; with `discrete` the largest output is the action, or that of each part (`nvec`).
 
     `initial` is "normc" (every unit's weights of norm 1, of the last layer 0.01) or "zeros"; "auto" is zeros for a linear
     policy. `bias` None means only with hidden layers.
@@ -27,6 +27,7 @@ class MLPARSModel(nn.Module):
         hidden_sizes: Sequence[int] = (),
         *,
         discrete: bool = False,
+        nvec: Sequence[int] = (),
         bias: bool | None = None,
         initial: Literal["auto", "normc", "zeros"] = "auto",
     ) -> None:
@@ -34,7 +35,7 @@ class MLPARSModel(nn.Module):
         self.obs_dim, self.action_dim, self.discrete = obs_dim, action_dim, discrete
         self.bias = bool(hidden_sizes) if bias is None else bias
         sizes = tuple(map(int, (obs_dim, *hidden_sizes, action_dim)))  # plain ints, also where numpy's came
-        self.shape = PolicyShape(sizes, biased=self.bias, discrete=discrete)
+        self.shape = PolicyShape(sizes, biased=self.bias, discrete=discrete, nvec=tuple(nvec))
         self.num_parameters = self.shape.num_parameters
         self.flat = nn.Parameter(torch.zeros(self.num_parameters), requires_grad=False)
         if initial == "normc" or (initial == "auto" and hidden_sizes):
@@ -57,7 +58,7 @@ class MLPARSModel(nn.Module):
         for i, (weight, bias) in enumerate(self.shape.layers(self.flat)):
             h = (h.tanh() if i else h) @ weight
             h = h if bias is None else h + bias
-        actions = h.argmax(dim=-1) if self.discrete else h.clamp(-1, 1)
+        actions = self.shape.chosen(h) if self.discrete else h.clamp(-1, 1)
         return actions[0] if single else actions
 
     def forward(self, obs: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from rl_training.kernels.differentiable import Pullback
 from rl_training.models.actor_critic import ActorCritic
 from rl_training.models.encoder import Encoders
 from rl_training.models.flat_mlp import MLPLayout, as_rows
-from rl_training.models.heads import Categorical, DiagonalGaussian
+from rl_training.models.heads import DiagonalGaussian, Distribution, MultiCategorical
 
 ARCHITECTURES = ("shared", "dual")
 HEAD_GAIN = 0.1  # the paper scales all heads to this
@@ -24,13 +24,14 @@ HEAD_GAIN = 0.1  # the paper scales all heads to this
 class AuxiliaryOutput(NamedTuple):
     """What the auxiliary phase trains, each with the batch's length."""
 
-    distribution: Categorical | DiagonalGaussian
+    distribution: Distribution
     values: Tensor
     auxiliary_values: Tensor
 
 
 class AuxiliaryColumns(NamedTuple):
-    """The same with the distribution's own numbers: logits, or means and their log-standard deviations."""
+    """The same with the distribution's own numbers: logits (of an action in parts a row for each), or means and their
+    log-standard deviations."""
 
     policy: Tensor
     log_std: Tensor | None
@@ -54,6 +55,7 @@ class MLPPPGModel(ActorCritic):
         hidden_sizes: Sequence[int] = (64, 64),
         *,
         discrete: bool = True,
+        nvec: Sequence[int] = (),
         architecture: str = "shared",
         activation: str = "tanh",
         log_std_init: float = 0.0,
@@ -67,7 +69,7 @@ class MLPPPGModel(ActorCritic):
         value = MLPLayout((policy.sizes[-2], 1) if on_hidden else (value_reads, *hidden_sizes, 1), activation=activation)
         # the value function comes last, so that what the policy phase trains for each is one piece of the vector
         parts: dict[str, MLPLayout | int] = {"policy": policy, "log_std": 0 if discrete else action_dim, "value": value}
-        super().__init__(parts, obs_dim=obs_dim, action_dim=action_dim, discrete=discrete, encoders=encoders)
+        super().__init__(parts, obs_dim=obs_dim, action_dim=action_dim, discrete=discrete, nvec=nvec, encoders=encoders)
         self.shared, self.on_hidden = architecture == "shared", on_hidden
         for name, net in (("policy", policy), ("value", value)):
             net.initialize(self.vector(name).data, gains=[math.sqrt(2)] * (len(net.sizes) - 2) + [HEAD_GAIN])
@@ -109,31 +111,36 @@ class MLPPPGModel(ActorCritic):
         return self.value_net(self.vector("value"), self._value_inputs(read)).squeeze(-1)
 
     @differentiable.method
-    def auxiliary(self, obs: Tensor) -> AuxiliaryOutput:
+    def auxiliary(self, obs: Tensor, *, action_masks: Tensor | None = None) -> AuxiliaryOutput:
         """As in the auxiliary phase: everything is differentiable in all it depends on, a shared trunk included."""
         read, value_read = (obs, obs) if self.encoders is None else self.encoders(obs)
         policy = self.policy_net.layers(self.vector("policy"))
         outputs, hidden = self.policy_net.definition(policy, read)
         values = self.value_net(self.vector("value"), hidden if self.on_hidden else value_read).squeeze(-1)
-        return AuxiliaryOutput(self.head(outputs), values, outputs[..., self.action_dim])
+        return AuxiliaryOutput(self.head(outputs, action_masks), values, outputs[..., self.action_dim])
 
     @auxiliary.with_vjp
-    def _(self, obs: Tensor) -> tuple[AuxiliaryColumns, Pullback]:
+    def _(self, obs: Tensor, *, action_masks: Tensor | None = None) -> tuple[AuxiliaryColumns, Pullback]:
         outputs, values, pull_networks = self._run(obs, value_reaches_trunk=True)
-        policy, log_std = outputs[..., : self.action_dim], None
-        if not self.discrete:
-            log_std = self.vector("log_std").expand_as(policy)
+        head = self.head(outputs, action_masks)
+        if isinstance(head, DiagonalGaussian):
+            policy, log_std = head.mean, head.log_std.expand_as(head.mean)
+        else:
+            policy, log_std = head.logits, None
 
         def pull(d_policy: Tensor, d_log_std: Tensor | None, d_values: Tensor, d_auxiliary_values: Tensor) -> list[Tensor]:
+            if isinstance(head, MultiCategorical):
+                d_policy = head.at_outputs(d_policy)
             d_outputs = torch.cat([d_policy, d_auxiliary_values.unsqueeze(-1)], dim=-1)
             return pull_networks(d_outputs, None if d_log_std is None else d_log_std.sum(0), d_values)  # type: ignore[no-any-return]
 
         return AuxiliaryColumns(policy, log_std, values, outputs[..., self.action_dim]), pull
 
-    def policy_and_value(self, obs: Tensor) -> tuple[Categorical | DiagonalGaussian, Tensor, Pullback]:
+    def policy_and_value(self, obs: Tensor, action_masks: Tensor | None = None) -> tuple[Distribution, Tensor, Pullback]:
         outputs, values, pull_networks = self._run(obs, value_reaches_trunk=False)
         # the auxiliary head rests in the policy phase
-        return self.head(outputs), values, lambda d_outputs, *others: pull_networks(pad(d_outputs, (0, 1)), *others)
+        policy = self.head(outputs, action_masks)
+        return policy, values, lambda d_outputs, *others: pull_networks(pad(d_outputs, (0, 1)), *others)
 
     def _run(self, obs: Tensor, *, value_reaches_trunk: bool) -> tuple[Tensor, Tensor, Pullback]:
         """The policy network's outputs and the values; the value gradient goes on into a shared trunk, or stops there."""

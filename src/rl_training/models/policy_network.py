@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Optional, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,8 @@ class PolicyNetwork(nn.Module):
     """From raw observations (batch, obs_dim) to what the environment takes: the normaliser, the network and the scaling
     of actions in one module. It knows nothing of how it was trained, and TorchScript understands it.
 
-    Continuous actions come out as (batch, action_dim) within their bounds, discrete ones as (batch,) integers.
+    Continuous actions come out as (batch, action_dim) within their bounds, discrete ones as (batch,) integers, those in parts
+    as (batch, parts). Where a policy was trained under masks, `action_masks` (batch, action_dim) say what is allowed.
     """
 
     if TYPE_CHECKING:  # TorchScript does not understand annotations that are texts
@@ -40,7 +41,8 @@ class PolicyNetwork(nn.Module):
         self.activation, self.squash, self.discrete = activation, squash, env.discrete
         self.normalizes = clip_obs is not None
         self.clip_obs = float("inf") if clip_obs is None else clip_obs
-        self.action_start = env.action_start
+        self.choices, self.starts = list(env.choices), list(env.starts)
+        self.in_parts, self.masked = bool(env.nvec), bool(env.masked)
         self.register_buffer("obs_shift", torch.zeros(sizes[0], dtype=torch.float32))
         self.register_buffer("obs_scale", torch.ones(sizes[0], dtype=torch.float32))
         self.register_buffer("action_low", torch.tensor(env.low, dtype=torch.float32))
@@ -87,10 +89,13 @@ class PolicyNetwork(nn.Module):
                 h = h.relu() if self.activation == "relu" else h.tanh()
         return h
 
-    def forward(self, obs: Tensor) -> Tensor:
+    def forward(self, obs: Tensor, action_masks: Optional[Tensor] = None) -> Tensor:  # noqa: UP045 (as TorchScript has it)
         h = self.outputs(obs)
         if self.discrete:
-            return h.argmax(dim=-1) + self.action_start
+            if action_masks is not None:
+                h = h.masked_fill(action_masks.logical_not(), float("-inf"))
+            chosen = [part.argmax(dim=-1) + start for part, start in zip(h.split_with_sizes(self.choices, -1), self.starts)]  # noqa: B905
+            return torch.stack(chosen, dim=-1) if self.in_parts else chosen[0]
         if self.squash:
             h = h.tanh()
         middle, half = (self.action_low + self.action_high) * 0.5, (self.action_high - self.action_low) * 0.5
@@ -110,7 +115,9 @@ class PolicyNetwork(nn.Module):
             "activation": self.activation,
             "squash": self.squash,
             "discrete": self.discrete,
-            "action_start": self.action_start,
+            "action_start": self.starts if self.in_parts else self.starts[0],
+            "nvec": self.choices if self.in_parts else [],
+            "masked": self.masked,
             "clip_obs": None if not self.normalizes or self.clip_obs == float("inf") else self.clip_obs,
             "normalizes": self.normalizes,
         }
@@ -120,7 +127,10 @@ class PolicyNetwork(nn.Module):
         """The inverse of `description` and `state_dict`."""
         sizes, discrete = description["sizes"], description["discrete"]
         low, high = (tuple(tensors[name].tolist()) for name in ("action_low", "action_high"))
-        env = EnvSpec("", sizes[0], sizes[-1], discrete, low, high, description["action_start"])
+        start = description["action_start"]
+        more = {name: description[name] for name in ("nvec", "masked") if name in description}  # later than the first files
+        known = {"discrete": discrete, "low": low, "high": high, "action_start": start, **more}
+        env = EnvSpec.from_dict({"env_id": "", "obs_dim": sizes[0], "action_dim": sizes[-1], **known})
         clip = description["clip_obs"] if description["clip_obs"] is not None else float("inf")
         network = cls(
             sizes,

@@ -16,6 +16,7 @@ class ARSConfig(EvolutionOptions):
     summary: ClassVar[str] = "Augmented random search: linear policies from the best random directions"
     paper: ClassVar[str] = "Mania et al., 2018, arXiv:1803.07055"
     discrete: ClassVar[bool] = True
+    in_parts: ClassVar[bool] = True
     continuous: ClassVar[bool] = True
 
     hidden_sizes: HiddenSizes = option((), "Width of each hidden layer; none at all makes the policy linear, as in the paper.")

@@ -74,6 +74,8 @@ class CommonOptions(Options):
     discrete: ClassVar[bool] = False  # action spaces it can take
     continuous: ClassVar[bool] = False
     images: ClassVar[bool] = False  # whether there are networks for observations with images in them
+    in_parts: ClassVar[bool] = False  # whether a discrete action may have several: MultiDiscrete, MultiBinary
+    masks: ClassVar[bool] = False  # whether it heeds action masks
     default_num_threads: ClassVar[int] = 1
     schedulable: ClassVar[tuple[str, ...]] = ()  # options with an option `<name>_schedule` beside them
     search_space: ClassVar[SearchSpace] = {}  # what `tune` varies, and within which bounds

@@ -16,6 +16,7 @@ class OpenAIESConfig(EvolutionOptions):
     summary: ClassVar[str] = "Evolution strategies with ranked returns: no gradients, scales over machines"
     paper: ClassVar[str] = "Salimans et al., 2017, arXiv:1703.03864"
     discrete: ClassVar[bool] = True
+    in_parts: ClassVar[bool] = True
     continuous: ClassVar[bool] = True
     search_space: ClassVar[SearchSpace] = {
         **EvolutionOptions.search_space,

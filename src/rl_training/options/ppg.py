@@ -17,8 +17,10 @@ class PPGConfig(PPOConfig):
     summary: ClassVar[str] = "Phasic policy gradient: PPO, and a second phase that teaches the policy network to predict values"
     paper: ClassVar[str] = "Cobbe et al., 2021, arXiv:2009.04416"
     discrete: ClassVar[bool] = True
+    in_parts: ClassVar[bool] = True
     continuous: ClassVar[bool] = True
     images: ClassVar[bool] = True
+    masks: ClassVar[bool] = True
     default_num_threads: ClassVar[int] = 1
     search_space: ClassVar[SearchSpace] = {
         **PPOConfig.search_space,

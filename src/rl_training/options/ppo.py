@@ -19,8 +19,10 @@ class PPOConfig(LinearHeads, OnPolicyOptions):
     summary: ClassVar[str] = "Proximal policy optimisation: the sturdy on-policy default for discrete and continuous actions"
     paper: ClassVar[str] = "Schulman et al., 2017, arXiv:1707.06347"
     discrete: ClassVar[bool] = True
+    in_parts: ClassVar[bool] = True
     continuous: ClassVar[bool] = True
     images: ClassVar[bool] = True
+    masks: ClassVar[bool] = True
     default_num_threads: ClassVar[int] = 1
     schedulable: ClassVar[tuple[str, ...]] = ("learning_rate", "ent_coef", "clip_coef", "vf_coef")
     search_space: ClassVar[SearchSpace] = {

@@ -21,7 +21,7 @@ from rl_training.types import EnvSpec, TrainResult
 
 
 def build_ars(options: ARSConfig, env: EnvSpec, device: torch.device) -> ARS:
-    model = MLPARSModel(env.obs_dim, env.action_dim, options.hidden_sizes, discrete=env.discrete).to(device)
+    model = MLPARSModel(env.obs_dim, env.action_dim, options.hidden_sizes, discrete=env.discrete, nvec=env.nvec).to(device)
     # the paper does not clip what the filter shows: what has not varied must not be blown up when it begins to
     normalizer = ObservationNormalizer(env.obs_dim, clip=math.inf, hide_still=True) if options.observation_filter else None
     return ARS(

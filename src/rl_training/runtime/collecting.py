@@ -24,13 +24,14 @@ class PolicyBehavior:
         self.policy, self.rng, self.random = policy, rng, RandomBehavior(policy.spec, rng)
         self.deterministic, self.noise, self.random_share = deterministic, noise, random_share
 
-    def explore(self, obs: Tensor) -> Tensor:
-        actions = self.policy.algorithm.act(obs.to(self.policy.device), deterministic=self.deterministic).cpu()
+    def explore(self, obs: Tensor, **allowed: Tensor) -> Tensor:
+        actions = self.policy.algorithm.act(obs.to(self.policy.device), deterministic=self.deterministic, **allowed).cpu()
         if self.noise:
             actions = (actions + self.noise * torch.from_numpy(self.rng.standard_normal(actions.shape)).float()).clamp(-1, 1)
         if self.random_share:
             chosen = torch.from_numpy(self.rng.random(len(obs)) < self.random_share)
-            actions = torch.where(chosen if actions.dim() == 1 else chosen[:, None], self.random.explore(obs), actions)
+            random = self.random.explore(obs, **allowed)
+            actions = torch.where(chosen if actions.dim() == 1 else chosen[:, None], random, actions)
         return actions
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import torch
 
 from rl_training.envs.pool import EnvPool
+from rl_training.envs.vector import action_dtype
 from rl_training.runtime.rng import Stream
 from rl_training.types import Collected, EnvSpec, State
 
@@ -22,6 +23,12 @@ class Explorer(Protocol):
     """Whoever chooses the actions: a learner, or a behaviour to record."""
 
     def explore(self, obs: Tensor) -> Tensor: ...
+
+
+class MaskedExplorer(Protocol):
+    """One who heeds what is allowed."""
+
+    def explore(self, obs: Tensor, *, action_masks: Tensor) -> Tensor: ...
 
 
 class Collector:
@@ -46,17 +53,17 @@ class Collector:
         pool, shape = self.pool, (num_steps, self.pool.num_envs)
         obs = np.empty((*shape, self.spec.obs_dim), dtype=pool.obs.dtype)
         next_obs = np.empty_like(obs)
-        if self.spec.discrete:
-            actions: np.ndarray = np.empty(shape, dtype=np.int64)
-        else:
-            actions = np.empty((*shape, self.spec.action_dim), dtype=np.float32)
+        actions = np.empty((*shape, *self.spec.action_shape), dtype=action_dtype(self.spec))
+        masks = None if pool.masks is None else np.empty((*shape, self.spec.action_dim), dtype=np.bool_)
         rewards = np.empty(shape, dtype=np.float32)
         dones, cuts = np.empty(shape, dtype=bool), np.empty(shape, dtype=bool)
         returns: list[float] = []
         lengths: list[int] = []
         for t in range(num_steps):
             obs[t] = pool.obs
-            actions[t] = self._random_actions() if random else self._explore(pool.obs)
+            if masks is not None:
+                masks[t] = pool.masks
+            actions[t] = self._random_actions() if random else self._explore(pool.obs, pool.masks)
             step = pool.step(self.spec.to_env(actions[t]))
             next_obs[t], rewards[t], dones[t] = step.next_obs, step.rewards, step.terminated
             np.logical_or(step.terminated, step.truncated, out=cuts[t])
@@ -64,19 +71,21 @@ class Collector:
             lengths += step.episode_lengths
         columns = {"obs": obs, "actions": actions, "rewards": rewards, "next_obs": next_obs}
         columns |= {"dones": dones.astype(np.float32), "cuts": cuts.astype(np.float32)}
+        columns |= {} if masks is None else {"action_masks": masks}
         return columns, Collected(num_steps * pool.num_envs, returns, lengths)
 
-    def _explore(self, obs: np.ndarray) -> np.ndarray:
+    def _explore(self, obs: np.ndarray, masks: np.ndarray | None) -> np.ndarray:
         rows = torch.from_numpy(obs)
+        if masks is not None:
+            explorer, allowed = cast("MaskedExplorer", self.algorithm), torch.from_numpy(masks)
+            return explorer.explore(rows.to(self.device), action_masks=allowed.to(self.device)).cpu().numpy()
         if self._here:  # as most are, and then these two calls are the dearest here
             return self.algorithm.explore(rows).numpy()
         return self.algorithm.explore(rows.to(self.device)).cpu().numpy()
 
     def _random_actions(self) -> np.ndarray:
         self._drawn = True
-        if self.spec.discrete:
-            return self.rng.integers(self.spec.action_dim, size=self.pool.num_envs)
-        return self.rng.uniform(-1, 1, size=(self.pool.num_envs, self.spec.action_dim)).astype(np.float32)
+        return random_actions(self.spec, self.rng, self.pool.num_envs, self.pool.masks)
 
     def mark(self) -> None:
         """Remember where the turn began, so that `rewind` can go back there should an environment break."""
@@ -95,6 +104,17 @@ class Collector:
         self.pool.load_state_dict(state["envs"])
         self.rng.bit_generator.state = state["rng"]
         self._drawn = True
+
+
+def random_actions(spec: EnvSpec, rng: np.random.Generator, count: int, masks: np.ndarray | None = None) -> np.ndarray:
+    """Drawn uniformly from the learner's actions, or from what is allowed of them."""
+    if not spec.discrete:
+        return rng.uniform(-1, 1, size=(count, spec.action_dim)).astype(np.float32)
+    if masks is not None:
+        lots = np.where(masks, rng.random(masks.shape), -1.0)  # the highest of the allowed
+        parts = np.split(lots, np.cumsum(spec.choices[:-1]), axis=1)
+        return np.stack([part.argmax(axis=1) for part in parts], axis=1).reshape(count, *spec.action_shape)
+    return rng.integers(spec.nvec or spec.action_dim, size=(count, *spec.action_shape))
 
 
 def to_batch(columns: Mapping[str, np.ndarray], device: torch.device) -> Batch:

@@ -36,10 +36,11 @@ class PolicyEvaluator:
 
         policy, before_step = algorithm.episode_policy(), self.before_step
 
-        def act(obs: np.ndarray, episodes: np.ndarray) -> np.ndarray:
+        def act(obs: np.ndarray, episodes: np.ndarray, masks: np.ndarray | None) -> np.ndarray:
             if before_step is not None:
                 before_step()
-            return policy(torch.from_numpy(obs).to(self.device), episodes.tolist()).cpu().numpy()
+            allowed = {} if masks is None else {"action_masks": torch.from_numpy(masks).to(self.device)}
+            return policy(torch.from_numpy(obs).to(self.device), episodes.tolist(), **allowed).cpu().numpy()
 
         with isolated_rng(self.seed):
             returns, lengths = self.evaluator.run(

@@ -12,6 +12,7 @@ from rl_training.algorithms.base import Algorithm, OnPolicyAlgorithm
 from rl_training.algorithms.ppo import normalized
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.rollout import explained_variance, following, generalized_advantages, minibatches, row_ends
+from rl_training.models.adapters import under
 from rl_training.options.base import OffPolicyOptions, OnPolicyOptions
 from rl_training.runtime.collector import Collector, to_batch
 from rl_training.types import Batch, Collected, Metrics, Source, State, Stateful, UpdateResult
@@ -100,8 +101,8 @@ class OnPolicyLoop(CollectingLoop):
         """Columns (time, environments, ...) to rows with log-probabilities, advantages and returns."""
         algorithm, options, shape = self.algorithm, self.options, data["rewards"].shape
         rows = {name: column.flatten(0, 1) for name, column in data.items()}
-        obs = algorithm.normalize(rows["obs"])
-        values, logprobs = algorithm.judge(obs, rows["actions"])
+        obs, allowed = algorithm.normalize(rows["obs"]), under(rows.get("action_masks"))
+        values, logprobs = algorithm.judge(obs, rows["actions"], **allowed)
         ends = row_ends(data["cuts"])  # elsewhere an action led to what the next row observes
         next_values = following(values.view(shape))
         next_values[ends] = algorithm.value(algorithm.normalize(data["next_obs"][ends]))
@@ -124,6 +125,7 @@ class OnPolicyLoop(CollectingLoop):
             "advantages": normalized(flat_advantages) if over_batch else flat_advantages,
             "returns": flat_advantages + values,
             "values": values,
+            **allowed,
         }
         return batch, {"explained_variance": explained_variance(values, batch["returns"])}
 

@@ -21,7 +21,7 @@ from rl_training.types import EnvSpec, TrainResult
 
 def build_openai_es(options: OpenAIESConfig, env: EnvSpec, device: torch.device) -> OpenAIES:
     model = MLPARSModel(
-        env.obs_dim, env.action_dim, options.hidden_sizes, discrete=env.discrete, bias=True, initial="normc"
+        env.obs_dim, env.action_dim, options.hidden_sizes, discrete=env.discrete, nvec=env.nvec, bias=True, initial="normc"
     ).to(device)
     # the paper's filter: variances below 0.01 count as 0.01, and nothing is further than 5 from the middle
     normalizer = ObservationNormalizer(env.obs_dim, clip=5.0, eps=0.0, var_floor=1e-2) if options.observation_filter else None

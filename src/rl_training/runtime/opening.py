@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict
@@ -18,7 +19,7 @@ from rl_training.envs.guards import folder_kept
 from rl_training.envs.pool import EnvPool, Evaluator
 from rl_training.envs.population import PopulationEnvs
 from rl_training.envs.source import EnvSource
-from rl_training.envs.spaces import require_actions, require_vectors
+from rl_training.envs.spaces import require_actions, require_one_choice, require_vectors
 from rl_training.errors import ConfigError, RLTrainingError, did_you_mean
 from rl_training.experiment.checkpoint import Saved, must_fit
 from rl_training.experiment.config import TrainConfig
@@ -74,9 +75,7 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
     if saved is not None:
         with must_fit():  # before one is made: what is left of an object is perhaps no id that anything is registered by
             require_same_env(source, saved.metadata.get("made_on"), algo=config.algo, env_id=config.env_id)
-    spec = source.spec()
-    require_algorithm_fits(config, spec)
-    require_networks(config.options, spec)
+    spec = _spec_that_fits(config, source)
     if saved is not None:
         with must_fit():
             require_same_task(config, spec, saved)
@@ -98,6 +97,8 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
         pool = _training_envs(config, source, spec)
         if pool is not None:
             stack.callback(pool.close)
+        if isinstance(pool, EnvPool):
+            spec = pool.spec  # which knows whether there are masks
         lender = None if isinstance(pool, RemotePopulation) else pool
         # in processes of their own, evaluations cannot hang the run either
         apart = "local_async" if config.envs_apart and source.can_make_more else "local_sync"
@@ -121,6 +122,14 @@ def require_known(given: Mapping[str, Any]) -> None:
     known = SessionOptions.__annotations__
     for name in given.keys() - known.keys():
         raise TypeError(f"training takes no keyword {name!r}{did_you_mean(name, known)}")
+
+
+def _spec_that_fits(config: TrainConfig, source: EnvSource) -> EnvSpec:
+    """What the environment is, once it is certain that the algorithm and its networks can take it."""
+    spec = source.spec()
+    require_algorithm_fits(config, spec)
+    require_networks(config.options, spec)
+    return replace(spec, masked=None) if config.options.masks and spec.discrete else spec
 
 
 def _training_envs(config: TrainConfig, source: EnvSource, spec: EnvSpec) -> TrainingEnvs:
@@ -152,6 +161,7 @@ def _training_envs(config: TrainConfig, source: EnvSource, spec: EnvSpec) -> Tra
         stream=Stream.TRAIN_ENVS,
         backend=backend,
         timeout=config.step_timeout,
+        clip_rewards=bool(config.env_kwargs.get("atari")),  # as is usual there
         max_skips=config.max_skips if config.on_nan == "skip" else 0,
     )
 
@@ -163,6 +173,9 @@ def require_algorithm_fits(config: TrainConfig, spec: EnvSpec) -> None:
         name for name in algorithm_names() if getattr(load_options_class(name), "discrete" if spec.discrete else "continuous")
     ]
     require_actions(spec, algo=config.algo, discrete=options.discrete, continuous=options.continuous, alternatives=others)
+    if not options.in_parts:
+        choosers = [name for name in algorithm_names() if load_options_class(name).in_parts]
+        require_one_choice(spec, algo=config.algo, alternatives=choosers)
     if not options.images:
         readers = [name for name in algorithm_names() if load_options_class(name).images]
         require_vectors(spec, algo=config.algo, alternatives=readers)

@@ -14,14 +14,17 @@ import torch
 from rl_training.algorithms.base import Algorithm
 from rl_training.envs.faults import all_finite, not_finite
 from rl_training.envs.guards import folder_kept
+from rl_training.envs.masks import as_masks
 from rl_training.envs.pool import Evaluator
 from rl_training.envs.source import EnvSource
+from rl_training.envs.spaces import shown_actions
 from rl_training.errors import CheckpointError, ConfigError, MisfitError
 from rl_training.experiment.checkpoint import load_checkpoint, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import read_newest
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.models.policy_network import PolicyNetwork
+from rl_training.options import algorithm_names, load_options_class
 from rl_training.rows import ObservationError, as_rows, layout_of
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.heap import keep_freed_memory
@@ -55,9 +58,9 @@ class Policy:
         network = algorithm.policy_network(spec) if device.type == "cpu" else None
         self._single = SinglePolicy(network, spec) if isinstance(network, PolicyNetwork) else None
 
-    def predict(self, obs: Any, *, deterministic: bool = True) -> int | np.ndarray:
+    def predict(self, obs: Any, *, deterministic: bool = True, action_masks: Any = None) -> int | np.ndarray:
         """The action for one observation, or actions for a batch: an `int` for one discrete observation, an array in
-        the environment's bounds otherwise."""
+        the environment's bounds otherwise. `action_masks` say of each choice whether it is allowed."""
         array = self._as_array(obs)
         if array.ndim not in (1, 2) or array.shape[-1] != self.spec.obs_dim:
             possible = f"({self.spec.obs_dim},) or (batch, {self.spec.obs_dim})"
@@ -65,17 +68,34 @@ class Policy:
         if not all_finite(array):  # half a microsecond; a network would answer with an action as if nothing were wrong
             raise ValueError(_not_finite(array, self.spec.env_id))
         single = array.ndim == 1
+        masks = None if action_masks is None else self._as_masks(action_masks, rows=None if single else len(array))
         if single and deterministic and self._single is not None:
-            return self._single(array)
+            return self._single(array, masks)
+        allowed: dict[str, Any] = {} if masks is None else {"action_masks": torch.from_numpy(masks).to(self.device)}
         rows = torch.from_numpy(array[None] if single else array)
         if self.device.type == "cpu":
-            actions = self.algorithm.act(rows, deterministic=deterministic)
+            actions = self.algorithm.act(rows, deterministic=deterministic, **allowed)
         else:
-            actions = self.algorithm.act(rows.to(self.device), deterministic=deterministic).cpu()
+            actions = self.algorithm.act(rows.to(self.device), deterministic=deterministic, **allowed).cpu()
         scaled = self.spec.to_env(actions.numpy())
         if not single:
             return scaled
-        return int(scaled[0]) if self.spec.discrete else scaled[0]
+        return int(scaled[0]) if self.spec.action_shape == () else scaled[0]
+
+    def _as_masks(self, action_masks: Any, *, rows: int | None) -> np.ndarray:
+        spec, options = self.spec, self.config.options
+        if not (options.masks and spec.discrete):
+            takers = [name for name in algorithm_names() if load_options_class(name).masks]
+            raise ValueError(
+                f"action_masks: {self.config.algo} has none for {shown_actions(spec)}; {', '.join(takers)} have them for "
+                "Discrete, MultiDiscrete and MultiBinary actions"
+            )
+        if isinstance(action_masks, torch.Tensor):
+            action_masks = action_masks.cpu().numpy()
+        try:
+            return as_masks(action_masks, spec, rows=rows)
+        except ValueError as error:
+            raise ValueError(f"action_masks for {spec.env_id}: what was given {error}") from error
 
     def _as_array(self, obs: Any) -> np.ndarray:
         """A row (obs_dim,), or rows where there are several observations."""

@@ -160,7 +160,7 @@ class _Share:
         generation, self.members = self.generation, members
         self.policies = policies_around(self.model.shape, generation.parameters, self.steps, members, rows=generation.episodes)
         self.inputs = self.policies.obs.numpy()
-        self.as_rows = (-1,) if self.spec.discrete else (-1, self.spec.action_dim)
+        self.as_rows = (-1, *self.spec.action_shape)
 
     def _place(self) -> None:
         """Where the rows under way stand in the batched policy, and whether they are all there is."""

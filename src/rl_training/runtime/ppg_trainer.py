@@ -13,10 +13,11 @@ from rl_training.data.rollout import minibatches
 from rl_training.data.rollout_memory import RolloutMemory
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.registry import AlgorithmSpec
+from rl_training.models.adapters import under
 from rl_training.models.mlp_ppg import MLPPPGModel
 from rl_training.options.ppg import PPGConfig
 from rl_training.runtime.collector import Collector
-from rl_training.runtime.loops import OnPolicyLoop, means
+from rl_training.runtime.loops import OnPolicyLoop, means, on_device
 from rl_training.runtime.networks import policy_encoders
 from rl_training.runtime.opening import SessionOptions, open_session
 from rl_training.runtime.ppo_trainer import ppo_arguments
@@ -43,7 +44,8 @@ class PPGLoop(OnPolicyLoop):
 
     def after_updates(self, batch: Batch, *, global_step: int) -> Metrics:
         # raw observations: by the time of the phase the statistics have moved, and it is about the policy as it acts then
-        self.memory.add({"obs": batch["raw_obs"], "returns": batch["returns"]})
+        kept = {"obs": batch["raw_obs"], "returns": batch["returns"]}
+        self.memory.add(kept | under(batch.get("action_masks")))
         self.turns += 1
         if self.turns % self.options.aux_frequency == 0:
             self.auxiliary_metrics = self._auxiliary_phase(global_step)
@@ -61,9 +63,9 @@ class PPGLoop(OnPolicyLoop):
 
     def _taught(self, rollout: Batch) -> Batch:
         """A kept rollout with what the policy says of it before the phase: the teacher is asked once, not copied."""
-        device = self.collector.device
-        obs = self.algorithm.normalize(rollout["obs"].to(device))
-        return {"obs": obs, "returns": rollout["returns"].to(device), **self.algorithm.teacher_columns(obs)}
+        columns = on_device(rollout, self.collector.device)
+        obs, allowed = self.algorithm.normalize(columns["obs"]), under(columns.get("action_masks"))
+        return columns | {"obs": obs} | self.algorithm.teacher_columns(obs, **allowed)
 
     def _passes(self, batch: Batch) -> Iterator[Batch]:
         """E_pi passes for the policy and E_V for the value function, together as far as both go; the rest alone."""
@@ -71,7 +73,7 @@ class PPGLoop(OnPolicyLoop):
         value_epochs = self.options.value_epochs or policy_epochs
         for epoch in range(max(policy_epochs, value_epochs)):
             left_out = {"raw_obs"}
-            left_out |= {"actions", "logprobs", "advantages"} if epoch >= policy_epochs else set()
+            left_out |= {"actions", "logprobs", "advantages", "action_masks"} if epoch >= policy_epochs else set()
             left_out |= {"returns"} if epoch >= value_epochs else set()
             columns = {name: column for name, column in batch.items() if name not in left_out}
             yield from minibatches(columns, self.options.minibatch_size)
@@ -99,6 +101,7 @@ def build_ppg(options: PPGConfig, env: EnvSpec, device: torch.device) -> PPG:
         env.action_dim,
         options.hidden_sizes,
         discrete=env.discrete,
+        nvec=env.nvec,
         architecture=options.architecture,
         activation=options.activation,
         log_std_init=options.log_std_init,

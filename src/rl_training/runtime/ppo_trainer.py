@@ -26,6 +26,7 @@ def build_ppo(options: PPOConfig, env: EnvSpec, device: torch.device) -> PPO:
         env.action_dim,
         options.hidden_sizes,
         discrete=env.discrete,
+        nvec=env.nvec,
         activation=options.activation,
         log_std_init=options.log_std_init,
         encoders=policy_encoders(options, env),

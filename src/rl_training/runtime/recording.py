@@ -11,20 +11,19 @@ from rl_training.envs.guards import folder_kept
 from rl_training.envs.pool import EnvPool
 from rl_training.envs.source import EnvSource
 from rl_training.errors import DatasetError
-from rl_training.runtime.collector import Collector, Explorer
+from rl_training.runtime.collector import Collector, Explorer, random_actions
 from rl_training.types import EnvSpec
 
 
 class RandomBehavior:
-    """Actions drawn uniformly from the space."""
+    """Actions drawn uniformly from the space, or from what is allowed of it."""
 
     def __init__(self, spec: EnvSpec, rng: np.random.Generator) -> None:
         self.spec, self.rng = spec, rng
 
-    def explore(self, obs: Tensor) -> Tensor:
-        if self.spec.discrete:
-            return torch.from_numpy(self.rng.integers(self.spec.action_dim, size=len(obs)))
-        return torch.from_numpy(self.rng.uniform(-1, 1, size=(len(obs), self.spec.action_dim)).astype(np.float32))
+    def explore(self, obs: Tensor, *, action_masks: Tensor | None = None) -> Tensor:
+        masks = None if action_masks is None else action_masks.cpu().numpy()
+        return torch.from_numpy(random_actions(self.spec, self.rng, len(obs), masks))
 
 
 @folder_kept()

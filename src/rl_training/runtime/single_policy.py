@@ -16,10 +16,10 @@ class SinglePolicy:
         self.layers = [(linear.weight.numpy().T.copy(), linear.bias.numpy().copy()) for linear in network.linears()]
         self.tanh, self.squash = network.activation == "tanh", network.squash
         self.view = (network.obs_shift.numpy(), network.obs_scale.numpy(), np.float32(network.clip_obs))
-        self.normalizes = network.normalizes
+        self.normalizes, self.starts = network.normalizes, spec.starts
 
-    def __call__(self, obs: np.ndarray) -> int | np.ndarray:
-        """What the environment takes, for `obs` (obs_dim,) float32."""
+    def __call__(self, obs: np.ndarray, masks: np.ndarray | None = None) -> int | np.ndarray:
+        """What the environment takes, for `obs` (obs_dim,) float32, of what `masks` (action_dim,) allow."""
         h = obs
         if self.normalizes:
             shift, scale, clip = self.view
@@ -31,6 +31,11 @@ class SinglePolicy:
         weight, bias = self.layers[-1]
         outputs = np.dot(h, weight)
         outputs += bias
+        if masks is not None:
+            outputs = np.where(masks, outputs, np.float32(-np.inf))
+        if self.spec.nvec:
+            parts = np.split(outputs, np.cumsum(self.spec.nvec[:-1]))
+            return self.spec.to_env(np.array([part.argmax() for part in parts]))
         if self.spec.discrete:
-            return int(outputs.argmax()) + self.spec.action_start
+            return int(outputs.argmax()) + self.starts[0]
         return self.spec.to_env(np.tanh(outputs) if self.squash else outputs)

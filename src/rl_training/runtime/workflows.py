@@ -30,9 +30,9 @@ def evaluate_checkpoint(
     return load_policy(path, device=device).evaluate(num_episodes=num_episodes, env=env)
 
 
-def predict_checkpoint(path: str | Path, obs: Any, *, deterministic: bool = True) -> int | np.ndarray:
+def predict_checkpoint(path: str | Path, obs: Any, *, deterministic: bool = True, action_masks: Any = None) -> int | np.ndarray:
     """One action of a saved policy. For many, load it once (`load_policy`)."""
-    return load_policy(path).predict(obs, deterministic=deterministic)
+    return load_policy(path).predict(obs, deterministic=deterministic, action_masks=action_masks)
 
 
 def resume_training(

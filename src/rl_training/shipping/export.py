@@ -16,7 +16,8 @@ from rl_training.models.policy_network import PolicyNetwork
 from rl_training.runtime.policy import Policy, load_policy
 from rl_training.shipping.export_card import model_card
 from rl_training.shipping.export_formats import FORMATS, Act, Format, read_safetensors
-from rl_training.shipping.export_traced import as_observations, random_inputs
+from rl_training.shipping.export_traced import as_observations, random_inputs, random_masks
+from rl_training.types import EnvSpec
 
 NUM_OBSERVATIONS = 1_024
 NUM_IMAGES = 128
@@ -105,7 +106,7 @@ def default_path(checkpoint: Path, form: Format) -> Path:
 
 def random_observations(network: StandalonePolicy, *, seed: int) -> list[np.ndarray]:
     """As spread as those the normaliser saw (standard normal without one), a quarter of them ten times as far; an array for
-    each part of the observation."""
+    each part of the observation, and behind them masks where the policy takes them."""
     rng = np.random.default_rng(seed)
     if isinstance(network, EncodedPolicy):
         images = any(part.image for part in network.parts)
@@ -113,20 +114,24 @@ def random_observations(network: StandalonePolicy, *, seed: int) -> list[np.ndar
     shift, scale = (network.get_buffer(name).numpy() for name in ("obs_shift", "obs_scale"))
     noise = rng.standard_normal((NUM_OBSERVATIONS, len(shift)))
     noise[: NUM_OBSERVATIONS // 4] *= 10
-    return [(shift + noise / scale).astype(np.float32)]
+    obs = (shift + noise / scale).astype(np.float32)
+    return [obs, *([random_masks(network.choices, rng=rng, count=len(obs))] * network.masked)]
 
 
-def verify(policy: Policy, network: StandalonePolicy, act: Act, obs: Sequence[np.ndarray]) -> float:
+def verify(policy: Policy, network: StandalonePolicy, act: Act, inputs: Sequence[np.ndarray]) -> float:
     """The largest difference to `predict`, RLTrainingError where it is more than rounding can explain."""
+    obs, masks = (inputs[:-1], inputs[-1]) if network.masked else (inputs, None)
     asked = as_observations(network, obs) if isinstance(network, EncodedPolicy) else obs[0]
-    expected, got = np.asarray(policy.predict(asked)), act(*obs)
+    expected, got = np.asarray(policy.predict(asked, action_masks=masks)), act(*inputs)
     if got.shape != expected.shape:
         raise RLTrainingError(f"the exported policy gives actions of shape {got.shape}, predict {expected.shape}")
-    single = act(*(array[:1] for array in obs))
+    single = act(*(array[:1] for array in inputs))
     if policy.spec.discrete:
-        others = np.flatnonzero(got != expected)
-        wrong = _score_gaps(network, [array[others] for array in obs], expected[others], got[others]) > TOLERANCE
+        others = np.flatnonzero((got != expected).reshape(len(got), -1).any(axis=1))
+        wrong = _score_gaps(network, [array[others] for array in obs], policy.spec, expected[others], got[others]) > TOLERANCE
         allowed, found = not wrong.any(), float(len(others))
+        if masks is not None:
+            allowed &= bool(masks[_places(policy.spec, got)].all())
     else:
         half = (np.asarray(policy.spec.high) - np.asarray(policy.spec.low)) / 2
         gaps = np.abs(got - expected)
@@ -136,16 +141,22 @@ def verify(policy: Policy, network: StandalonePolicy, act: Act, obs: Sequence[np
     return found
 
 
+def _places(spec: EnvSpec, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where the choices that were made stand among the scores, (rows, parts)."""
+    made = actions.reshape(-1, len(spec.starts)) - np.array(spec.starts)
+    return np.arange(len(actions))[:, None], made + np.cumsum((0, *spec.choices[:-1]))
+
+
 @torch.no_grad()
-def _score_gaps(network: StandalonePolicy, obs: Sequence[np.ndarray], expected: np.ndarray, got: np.ndarray) -> np.ndarray:
-    """How much better the expected action scored than the one taken, relative to the largest score."""
+def _score_gaps(
+    network: StandalonePolicy, obs: Sequence[np.ndarray], spec: EnvSpec, expected: np.ndarray, got: np.ndarray
+) -> np.ndarray:
+    """How much better the expected choices scored than those made, relative to the largest score."""
     if not len(expected):
         return np.zeros(0)
     scores = network.outputs(*map(torch.from_numpy, obs)).numpy()
-    start = (network.head if isinstance(network, EncodedPolicy) else network).action_start
-    rows = np.arange(len(expected))
-    gaps = np.abs(scores[rows, expected - start] - scores[rows, got - start])
-    relative: np.ndarray = gaps / np.maximum(np.abs(scores).max(axis=-1, initial=0), 1.0)
+    gaps = np.abs(scores[_places(spec, expected)] - scores[_places(spec, got)])
+    relative: np.ndarray = gaps / np.maximum(np.abs(scores).max(axis=-1, initial=0), 1.0)[:, None]
     return relative
 
 

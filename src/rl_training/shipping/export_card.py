@@ -69,6 +69,10 @@ def model_card(policy: Policy, network: StandalonePolicy, exported: Exported, ch
     parts = layout_of(spec).parts
     arrays = "".join(f'    "{part.name}": {_example(part, "np", "array")},\n' for part in parts)
     tensors = ", ".join(_example(part, "torch", "tensor") for part in parts)
+    if network.masked:  # here everything is allowed
+        shape = (1, sum(network.choices))
+        arrays += f'    "action_masks": np.ones({shape}, dtype=bool),  # what is allowed\n'
+        tensors += f", torch.ones({shape}, dtype=torch.bool)"
     use = USES[exported.format].format(file=exported.path.name, arrays=arrays, tensors=tensors)
     return f"""\
 # {config.algo} on {config.env_id}
@@ -116,6 +120,8 @@ def _observations(policy: Policy) -> str:
 
 def _actions(policy: Policy) -> str:
     spec = policy.spec
+    if spec.nvec:
+        return f"one choice in each part, of {', '.join(map(str, spec.nvec))}, counted from {', '.join(map(str, spec.starts))}"
     if spec.discrete:
         return f"one of {spec.action_dim}, counted from {spec.action_start}"
     bounds = [f"[{low:g}, {high:g}]" for low, high in zip(spec.low, spec.high, strict=True)]

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Act: TypeAlias = Callable[..., np.ndarray]
-"""From raw observations, an array (batch, ...) for each part of their space, to actions as the environment takes them."""
+"""From raw observations, an array (batch, ...) for each part of their space, to actions as the environment takes them; action
+masks come last, where a policy was trained under them."""
 
 ONNX_OPSET, ONNX_IR = 17, 8  # of 2022: whatever runs ONNX today knows them
 SAFETENSORS_KEY = "rl_training_policy"
@@ -39,7 +41,7 @@ class Format:
 
 
 def to_onnx(network: StandalonePolicy, notes: Mapping[str, str]) -> bytes:
-    """An ONNX graph of `obs` (batch, obs_dim) to `actions`.
+    """An ONNX graph of `obs` (batch, obs_dim), and `action_masks` of a policy trained under them, to `actions`.
 
     An MLP is written node by node: a dozen of them, in milliseconds, where torch's newer exporter takes eight seconds, and a
     package more.
@@ -52,11 +54,14 @@ def to_onnx(network: StandalonePolicy, notes: Mapping[str, str]) -> bytes:
     except ImportError as error:
         raise MissingExtraError("onnx", extra="export", purpose="exporting to ONNX") from error
     graph = _OnnxGraph(network)
-    obs = helper.make_tensor_value_info("obs", TensorProto.FLOAT, ["batch", network.linears()[0].in_features])
+    inputs = [helper.make_tensor_value_info("obs", TensorProto.FLOAT, ["batch", network.linears()[0].in_features])]
+    if network.masked:
+        inputs.append(helper.make_tensor_value_info("action_masks", TensorProto.BOOL, ["batch", sum(network.choices)]))
     kind = TensorProto.INT64 if network.discrete else TensorProto.FLOAT
-    shape: list[str | int | None] = ["batch"] if network.discrete else ["batch", len(graph.low)]
+    columns = len(network.choices) if network.in_parts else len(graph.low)
+    shape: list[str | int | None] = ["batch", columns] if network.in_parts or not network.discrete else ["batch"]
     actions = helper.make_tensor_value_info("actions", kind, shape)
-    body = helper.make_graph(graph.nodes, "policy", [obs], [actions], graph.constants)
+    body = helper.make_graph(graph.nodes, "policy", inputs, [actions], graph.constants)
     model = helper.make_model(body, opset_imports=[helper.make_opsetid("", ONNX_OPSET)], producer_name="rl-training")
     model.ir_version = ONNX_IR
     helper.set_model_props(model, dict(notes))
@@ -79,9 +84,10 @@ class _OnnxGraph:
             h = self._add("Gemm", h, self._constant(f"weight_{i}", weight), self._constant(f"bias_{i}", bias), transB=1)
             if i < len(linears) - 1:
                 h = self._add("Relu" if network.activation == "relu" else "Tanh", h)
+        if network.masked:
+            h = self._add("Where", "action_masks", h, self._constant("forbidden", np.float32(-np.inf)))
         if network.discrete:
-            index = self._add("ArgMax", h, axis=-1, keepdims=0)
-            self._add("Add", index, self._constant("action_start", np.int64(network.action_start)), output="actions")
+            self._choose(network, h)
         else:
             self._scale(self._add("Tanh", h) if network.squash else h)
 
@@ -90,6 +96,20 @@ class _OnnxGraph:
         h = self._add("Mul", self._add("Sub", "obs", shift), scale)
         bounds = [self._constant(f"obs_{end}", np.float32(sign * network.clip_obs)) for end, sign in (("low", -1), ("high", 1))]
         return self._add("Clip", h, *bounds)
+
+    def _choose(self, network: PolicyNetwork, h: str) -> None:
+        """The best choice of each part, counted from where the environment begins to count."""
+        if not network.in_parts:
+            index = self._add("ArgMax", h, axis=-1, keepdims=0)
+            self._add("Add", index, self._constant("action_start", np.int64(network.starts[0])), output="actions")
+            return
+        edges = np.cumsum([0, *network.choices])
+        axis, chosen = self._constant("axis", np.array([1])), []
+        for i, (first, last) in enumerate(pairwise(edges)):
+            bounds = [self._constant(f"{name}_{i}", np.array([at])) for name, at in (("first", first), ("last", last))]
+            chosen.append(self._add("ArgMax", self._add("Slice", h, *bounds, axis), axis=-1, keepdims=1))
+        together = self._add("Concat", *chosen, axis=-1)
+        self._add("Add", together, self._constant("action_start", np.array(network.starts)), output="actions")
 
     def _scale(self, h: str) -> None:
         half, middle = (self.high - self.low) * np.float32(0.5), (self.low + self.high) * np.float32(0.5)
@@ -139,11 +159,7 @@ def run_torchscript(data: bytes) -> Act:
         # runs no Python: TorchScript is a language of its own
         module = torch.jit.load(io.BytesIO(data), map_location="cpu")  # type: ignore[no-untyped-call]
 
-    def act(*obs: np.ndarray) -> np.ndarray:
-        actions: np.ndarray = module(*map(torch.from_numpy, obs)).numpy()
-        return actions
-
-    return act
+    return _by_module(module)
 
 
 @contextmanager
@@ -165,13 +181,11 @@ def to_safetensors(network: StandalonePolicy, notes: Mapping[str, str]) -> bytes
 
 
 def run_safetensors(data: bytes) -> Act:
-    network = read_safetensors(data)
+    return _by_module(read_safetensors(data))
 
-    def act(obs: np.ndarray) -> np.ndarray:
-        actions: np.ndarray = network(torch.from_numpy(obs)).numpy()
-        return actions
 
-    return act
+def _by_module(module: Callable[..., torch.Tensor]) -> Act:
+    return lambda *inputs: module(*map(torch.from_numpy, inputs)).numpy()
 
 
 def read_safetensors(data: bytes) -> PolicyNetwork:

@@ -21,7 +21,7 @@ NUM_EXAMPLES = 2  # more than one, or a recorder might take the size of the batc
 
 def random_inputs(network: EncodedPolicy, *, rng: np.random.Generator, count: int) -> list[np.ndarray]:
     """Observations, an array for each part: images over their whole range, choices among all, numbers as spread as those that
-    the normaliser saw, a quarter of them ten times as far."""
+    the normaliser saw, a quarter of them ten times as far. Behind them come masks, where the policy takes them."""
     scale, shift = network.get_buffer("obs_scale").numpy(), network.get_buffer("obs_shift").numpy()
     inputs: list[np.ndarray] = []
     for part, start, end in network.layout.pieces:
@@ -37,7 +37,17 @@ def random_inputs(network: EncodedPolicy, *, rng: np.random.Generator, count: in
             noise = rng.standard_normal((count, end - start))
             noise[: count // 4] *= 10
             inputs.append((shift[start:end] + noise / scale[start:end]).astype(np.float32).reshape(shape))
-    return inputs
+    return inputs + [random_masks(network.choices, rng=rng, count=count)] * network.masked
+
+
+def random_masks(choices: Sequence[int], *, rng: np.random.Generator, count: int) -> np.ndarray:
+    """Half of the choices are allowed, and at least one of each part of the action."""
+    parts = []
+    for many in choices:
+        masks = rng.random((count, many)) < 0.5
+        masks[np.arange(count), rng.integers(many, size=count)] = True
+        parts.append(masks)
+    return np.concatenate(parts, axis=1)
 
 
 def as_observations(network: EncodedPolicy, inputs: Sequence[np.ndarray]) -> Any:
@@ -52,7 +62,7 @@ def traced_onnx(network: EncodedPolicy, notes: Mapping[str, str], *, opset: int,
         from onnx import checker, helper
     except ImportError as error:
         raise MissingExtraError("onnx", extra="export", purpose="exporting to ONNX") from error
-    names = [part.name for part in network.parts]
+    names = [part.name for part in network.parts] + ["action_masks"] * network.masked
     buffer: Any = io.BytesIO()
     axes = {name: {0: "batch"} for name in [*names, "actions"]}
     # by the older of torch's two exporters, which takes a tenth of the time of the other and no package more
