@@ -15,7 +15,7 @@ setup: $(READY)
 
 # torch goes first and pinned: unpinned it would bring gigabytes of CUDA to a machine without a GPU
 $(READY): requirements.lock pyproject.toml hatch_build.py $(wildcard src/rl_training/kernels/c/*.[ch])
-	@echo "Installing into $(VENV): a few minutes, about 2 GB with all extras ..."
+	@echo "Installing into $(VENV): a few minutes, about 2.4 GB with all extras ..."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' requirements.lock)"
 	$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable ".[all,dev,docs]"

@@ -495,9 +495,10 @@ def test_doctor_knows_every_extra_of_the_project_and_how_to_get_it(
     section = (REPOSITORY / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
     declared = set(re.findall(r"^(\w+) = \[", section, re.MULTILINE)) - {"all"}
     assert set(doctor.EXTRAS) == declared
-    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "mujoco" else object())
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name in ("mujoco", "procgen") else object())
     assert main(["doctor"]) == 0
     text = capsys.readouterr().out
+    assert re.search(r"procgen +missing procgen .* pip install --no-deps procgen2", text)
     assert re.search(r"mujoco +missing mujoco .* pip install 'rl-training\[mujoco\]'", text)
     assert "rl-training[report]" not in text
 

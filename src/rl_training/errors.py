@@ -66,10 +66,11 @@ class EnvNumericsError(EnvError, NumericsError):
 
 
 class MissingExtraError(RLTrainingError, ImportError):
-    """An optional dependency is needed for what was asked."""
+    """An optional dependency is needed for what was asked: what an extra brings, or a command that is given."""
 
-    def __init__(self, package: str, *, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs the package {package!r}; install it with: pip install 'rl-training[{extra}]'")
+    def __init__(self, package: str, *, purpose: str, extra: str = "", command: str = "") -> None:
+        command = command or f"pip install 'rl-training[{extra}]'"
+        super().__init__(f"{purpose} needs the package {package!r}; install it with: {command}")
 
 
 class TrainingInterrupted(KeyboardInterrupt):

@@ -31,6 +31,12 @@ def _new_box2d_world(core: Any) -> None:
     core.world = type(core.world)()
 
 
+def _forget_last_action(core: Any) -> None:
+    """Which is repeated with some probability, in the first step of an episode too."""
+    core.game.last_action = 0
+
+
 KEEP_THEIR_WORLD: dict[str, Callable[[Any], None]] = {
     "gymnasium.envs.box2d.bipedal_walker.BipedalWalker": _new_box2d_world,
+    "minatar.gym.BaseEnv": _forget_last_action,
 }

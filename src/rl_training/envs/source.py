@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import gymnasium as gym
 
+from rl_training.envs.families import make_by_id
 from rl_training.envs.guards import as_env_error, close_env, folder_kept
 from rl_training.envs.layers import layers_of, time_limit_of
 from rl_training.envs.likeness import Difference, differences, told
@@ -131,7 +132,7 @@ class EnvSource:
         if self._factory is not None:
             return self._fresh(self._call(self._factory, "the environment factory"))
         if self._object is None:
-            return self._call(partial(gym.make, self.env_id, **self._kwargs), self.env_id)
+            return self._call(partial(make_by_id, self.env_id, **self._kwargs), self.env_id)
         if self._lent:
             return self._rebuild(self._object)
         self._lent = True
@@ -154,7 +155,7 @@ class EnvSource:
             return partial(gym.make, another.spec or self.env_id, disable_env_checker=True)
         with self._one() as env:  # imports and registers what the id needs
             registered = gym.registry.get(env.unwrapped.spec.id) if env.unwrapped.spec else None
-        return partial(gym.make, registered or self.env_id, **self._kwargs)
+        return partial(make_by_id, registered or self.env_id, **self._kwargs)
 
     @contextmanager
     def _one(self) -> Iterator[Env]:

@@ -29,6 +29,9 @@ NEEDED = ("torch", "numpy", "gymnasium", "safetensors", "pyyaml", "pydantic", "r
 EXTRAS = {
     "mujoco": (("mujoco",), "MuJoCo environments such as HalfCheetah-v5"),
     "box2d": (("Box2D",), "Box2D environments such as LunarLander-v3"),
+    "atari": (("ale_py",), "Atari games such as ALE/Pong-v5"),
+    "minatar": (("minatar",), "MinAtar's small games such as MinAtar/Breakout-v1"),
+    "robotics": (("gymnasium_robotics",), "Adroit, AntMaze and PointMaze"),
     "offline": (("minari", "h5py", "PIL"), "offline datasets from Minari"),
     "tune": (("optuna", "matplotlib"), "search for settings"),
     "ray": (("ray",), "training on a Ray cluster"),
@@ -39,6 +42,8 @@ EXTRAS = {
     "docs": (("material", "mkdocstrings"), "building the documentation"),
     "dev": (("pytest", "hypothesis", "ruff", "mypy"), "working on the library itself"),
 }
+# what no extra can bring: its metadata asks for an older numpy, and --no-deps is no part of an extra
+WITHOUT_EXTRA = {"procgen": (("procgen",), "Procgen's games such as Procgen/bigfish-v0", "pip install --no-deps procgen2")}
 
 
 def add_arguments(parser: Parser) -> None:
@@ -54,7 +59,8 @@ def run(args: argparse.Namespace) -> int:
     heading("Machine")
     facts(_machine(problems))
     heading("Features")
-    table(("extra", "state", "for", "how to get it"), [_extra(name) for name in EXTRAS])
+    extras = [_feature(name, *EXTRAS[name], f"pip install 'rl-training[{name}]'") for name in EXTRAS]
+    table(("extra", "state", "for", "how to get it"), extras + [_feature(name, *WITHOUT_EXTRA[name]) for name in WITHOUT_EXTRA])
     heading("Files")
     facts([("output", _writable(Path(args.output_dir), problems))])
     say()
@@ -109,11 +115,9 @@ def _machine(problems: list[str]) -> list[tuple[str, str]]:
     return rows
 
 
-def _extra(name: str) -> tuple[str, str, str, str]:
-    modules, purpose = EXTRAS[name]
+def _feature(name: str, modules: tuple[str, ...], purpose: str, command: str) -> tuple[str, str, str, str]:
     missing = [module for module in modules if find_spec(module) is None]
-    state = f"missing {', '.join(missing)}" if missing else "there"
-    return name, state, purpose, f"pip install 'rl-training[{name}]'" if missing else ""
+    return name, f"missing {', '.join(missing)}" if missing else "there", purpose, command if missing else ""
 
 
 def _writable(folder: Path, problems: list[str]) -> str:
