@@ -6,14 +6,19 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from rl_training.data.recorded_data import RecordedData
-from rl_training.errors import DatasetError, MissingExtraError, did_you_mean
+from rl_training.errors import DatasetError, MissingExtraError, RLTrainingError, did_you_mean
 
 log = logging.getLogger(__name__)
+
+# what Minari raises where something is wrong, or where somebody has written into a dataset what it did not expect
+FAILURES = (OSError, ValueError, TypeError, LookupError, AssertionError, RuntimeError, MemoryError, gym.error.Error)
 
 
 def read_minari(dataset_id: str) -> RecordedData:
@@ -32,7 +37,13 @@ def reference_scores(dataset_id: str) -> tuple[float, float] | None:
     with _minari() as minari:
         metadata = _open(minari, dataset_id).storage.metadata
     scores = metadata.get("ref_min_score"), metadata.get("ref_max_score")
-    return None if None in scores else (float(scores[0]), float(scores[1]))
+    if None in scores:
+        return None
+    try:
+        low, high = map(float, scores)
+    except (TypeError, ValueError) as error:
+        raise DatasetError(f"minari:{dataset_id}: ref_min_score and ref_max_score must be numbers; given {scores}") from error
+    return low, high
 
 
 def environment_id(dataset_id: str) -> str | None:
@@ -136,7 +147,22 @@ def _open(minari: Any, dataset_id: str) -> Any:
         known = did_you_mean(dataset_id, local) if local else "; there are none"
         advice = "`minari download` fetches a public one"
         raise DatasetError(f"minari:{dataset_id}: there is no such dataset on this machine{known}; {advice}")
+    folder = minari.storage.get_dataset_path(dataset_id) / "data"
+    _require_sound(f"minari:{dataset_id}", minari.dataset.minari_storage.MinariStorage.read_raw_metadata(folder), folder)
     return minari.load_dataset(dataset_id, download=False)
+
+
+def _require_sound(origin: str, metadata: Any, folder: Path) -> None:
+    """DatasetError for metadata that Minari must not see."""
+    if not isinstance(metadata, dict):
+        raise DatasetError(f"{origin}: its metadata are no mapping")
+    for key in ("observation_space", "action_space"):
+        # without it Minari makes the environment that the data names, by whatever entry point the data gives for it
+        if not isinstance(metadata.get(key), str):
+            raise DatasetError(f"{origin}: its metadata do not say its {key}, and no environment is made to find it out")
+    episodes, size = metadata.get("total_episodes"), sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    if type(episodes) is not int or not 0 <= episodes <= size:  # Minari makes a list of their numbers
+        raise DatasetError(f"{origin}: total_episodes is {str(episodes)[:40]}, and there are {size:,} bytes of data")
 
 
 @contextmanager
@@ -150,9 +176,9 @@ def _minari() -> Iterator[Any]:
             raise MissingExtraError("minari", extra="offline", purpose="a Minari dataset") from error
         try:
             yield minari
-        except (OSError, ValueError, KeyError, AssertionError) as error:
-            if isinstance(error, DatasetError):
-                raise
+        except RLTrainingError:
+            raise
+        except FAILURES as error:
             raise DatasetError(f"Minari could not do it: {type(error).__name__}: {error}") from error
     for warning in caught:
         log.debug("minari: %s", warning.message)

@@ -21,6 +21,17 @@ NAMES = {
     "episode_id": ("episode_id", "episode_ids"),
 }
 REQUIRED = ("obs", "actions", "rewards", "terminations")
+ROLES = {name for names in NAMES.values() for name in names}
+
+
+def require_same_rows(origin: str, lengths: Mapping[str, int]) -> None:
+    """DatasetError where an array, by its name, is not as long as the rewards; where these are missing, nothing is said."""
+    rewards = next((name for name in NAMES["rewards"] if name in lengths), None)
+    for name, length in lengths.items():
+        if rewards is not None and length != lengths[rewards]:
+            raise DatasetError(
+                f"{origin}: {name} has {length} rows, {rewards} has {lengths[rewards]}; every array has one per transition"
+            )
 
 
 class Arrays:
@@ -86,11 +97,9 @@ class Arrays:
         for role, array in self.arrays.items():
             if array.ndim == 0:
                 self.refuse(role, "is a single value, not one per transition")
-        lengths = {role: len(array) for role, array in self.arrays.items()}
-        rows = lengths["rewards"]
-        for role, length in lengths.items():
-            if length != rows:
-                self.refuse(role, f"has {length} rows, {self.names['rewards']} has {rows}; every array has one per transition")
+        lengths = {self.names[role]: len(array) for role, array in self.arrays.items()}
+        require_same_rows(self.origin, lengths)
+        rows = lengths[self.names["rewards"]]
         if rows == 0:
             raise DatasetError(f"{self.origin}: the dataset is empty; there is nothing to learn from")
         return rows

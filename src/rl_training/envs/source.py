@@ -192,6 +192,11 @@ class EnvSource:
                 log.log(logging.WARNING if ours else logging.DEBUG, "%s", text.removeprefix("WARN: "))
 
 
+def is_registered(env_id: str | None) -> bool:
+    """Whether making it imports nothing but what registered it: no id of the form `module:Id`, which imports the module."""
+    return env_id is not None and ":" not in env_id and env_id in gym.registry
+
+
 def close_env(env: Env) -> None:
     """Close it; if it cannot be closed, others still can, and whatever went before matters more."""
     try:

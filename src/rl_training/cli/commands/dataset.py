@@ -2,7 +2,8 @@
 
 `inspect` tells sizes, episode returns, how much of the spaces is covered and how actions are spread, and what looks
 wrong; --out draws returns and actions as a picture. A dataset is an .npz file, a packaged one (data/NAME.npz) or
-minari:ID. Made by `collect`, it knows its environment; of others --env says it.
+minari:ID. Made by `collect`, it knows its environment; of others --env says it. Nothing that the data names is imported:
+an environment that is not registered already is made only if --env names it.
 """
 
 from __future__ import annotations
@@ -40,37 +41,41 @@ def run(args: argparse.Namespace) -> int:
     from rl_training.cli.dataset_picture import draw_dataset
     from rl_training.cli.pictures import new_figure
     from rl_training.data.dataset_report import inspect_data
+    from rl_training.data.reference_scores import SCORES
+    from rl_training.envs.source import EnvSource, is_registered
 
     if args.out is not None:
         new_figure(args.out)  # what cannot be drawn is said before anything is read
-    data, env_id, scores = _read(args)
-    spec = None
+    data, named, scores = _read(args)
+    env_id, spec = args.env, None
+    if env_id is None and is_registered(named):
+        env_id = named
     if env_id is not None:
-        from rl_training.envs.source import EnvSource
-
         spec = EnvSource(env_id).spec()
     report = inspect_data(data, spec)
-    _tell(report, data.origin, env_id, scores)
+    _tell(report, data.origin, env_id or _unmade(named), scores or SCORES.get(env_id or ""))
     if args.out is not None:
         say(f"picture={draw_dataset(report, data, args.out)}")
     return 0
 
 
 def _read(args: argparse.Namespace) -> tuple[RecordedData, str | None, tuple[float, float] | None]:
-    """The data, its environment where known, and the returns that count as 0 and 100."""
+    """The data, the environment that it names, and the returns that count as 0 and 100 where it says them."""
     from rl_training.data.dataset_files import read_metadata, read_npz
     from rl_training.data.minari_files import environment_id, read_minari, reference_scores
-    from rl_training.data.reference_scores import SCORES
     from rl_training.runtime.offline_data import data_path
 
     kind, _, name = args.data.partition(":")
     if kind == "minari":
-        data, env_id, scores = read_minari(name), args.env or environment_id(name), reference_scores(name)
-    else:
-        path = data_path(args.data)
-        data = read_npz(path)
-        env_id, scores = args.env or read_metadata(path).get("env_id"), None
-    return data, env_id, scores or SCORES.get(env_id or "")
+        return read_minari(name), environment_id(name), reference_scores(name)
+    path = data_path(args.data)
+    named = read_metadata(path).get("env_id")
+    return read_npz(path), named if isinstance(named, str) else None, None
+
+
+def _unmade(named: str | None) -> str | None:
+    """What is said of an environment that a stranger's data names and nobody has registered."""
+    return None if named is None else f"{named[:100]!r}, says the data; it is not made unasked: --env says which to make"
 
 
 def _tell(report: DatasetReport, origin: str, env_id: str | None, scores: tuple[float, float] | None) -> None:
