@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,19 @@ def nursery() -> Iterator[Any]:
 
     with Nursery() as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def half_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The directory of a run that stopped half-way, of any small configuration; made once, and not to be written to."""
+    from small_runs import StopAt, small_config, train
+
+    @cache
+    def made(name: str) -> Path:
+        config = small_config(name, tmp_path_factory.mktemp("half"), checkpoint_interval=40)
+        return Path(train(config, callbacks=[StopAt(config.total_timesteps // 2)], run_suffix="half").run_dir)
+
+    return made
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

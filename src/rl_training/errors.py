@@ -5,6 +5,7 @@ A message says what was given, what is possible and what to do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
@@ -29,7 +30,11 @@ class ConfigError(RLTrainingError, ValueError):
 
 
 class EnvError(RLTrainingError, RuntimeError):
-    """An environment could not be made, raised, or returned something no environment should."""
+    """An environment could not be made, raised, or returned something no environment should. What it says of that may be
+    anything; here it is readable."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(readable(str(message)))
 
 
 class UnsupportedSpace(EnvError, TypeError):  # noqa: N818 (the public name)
@@ -77,6 +82,17 @@ class TrainingInterrupted(KeyboardInterrupt):
         super().__init__(message)
         self.signum = signum
         self.result = result
+
+
+# what moves a terminal's cursor, colours, rings or hides rather than being read; line breaks and tabs are text
+_UNREADABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def readable(text: str, *, most: int = 4_000) -> str:
+    """Somebody else's text as people can read it: control characters by their numbers, and without the middle if it is long."""
+    if len(text) > most:
+        text = f"{text[: most // 2]} ... ({len(text):,} characters) ... {text[-most // 4 :]}"
+    return _UNREADABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

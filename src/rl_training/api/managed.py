@@ -17,7 +17,7 @@ from rl_training.envs.source import EnvSource
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError, TrainingInterrupted
 from rl_training.experiment.checkpoint import load_checkpoint, read_header
 from rl_training.experiment.config import WITHOUT_PRESET, TrainConfig
-from rl_training.experiment.files import reason
+from rl_training.experiment.files import reason, replacing
 from rl_training.experiment.locate import resolve_checkpoint, run_directory_of
 from rl_training.experiment.overrides import change
 from rl_training.experiment.registry import get_algorithm_spec
@@ -152,13 +152,11 @@ class ManagedAlgorithm:
     def save(self, path: str | Path) -> Path:
         """Copy the whole checkpoint, from which `load` can predict, evaluate and go on learning."""
         source, target = self._require_checkpoint(), Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f"{target.name}.partial")
         try:
-            shutil.copyfile(source, partial)
-            partial.replace(target)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with source.open("rb") as written, replacing(target) as copy:
+                shutil.copyfileobj(written, copy)
         except OSError as error:
-            partial.unlink(missing_ok=True)
             raise CheckpointError(f"{target}: could not be written: {reason(error)}") from error
         return target
 

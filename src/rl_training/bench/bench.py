@@ -13,11 +13,12 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from rl_training.errors import TrainingInterrupted
-from rl_training.experiment.files import write_text
+from rl_training.experiment.files import plain, write_text
 from rl_training.experiment.suite_jobs import Job
 from rl_training.reports.results import Missing, parse_record
 from rl_training.runtime.signals import StopSignals
@@ -92,7 +93,7 @@ def start_module(name: str, *arguments: str, log_file: Path, threads: int) -> su
     path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", f"rl_training.{name}", *arguments, "--with-parent"]
-    with log_file.open("ab") as output:
+    with FileIO(log_file, "a", opener=plain) as output:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment)  # noqa: S603
 
 

@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rl_training.errors import readable
+
 
 class _StderrHandler(logging.Handler):
     """Asks for stderr at each record, since a live progress bar puts itself in between."""
@@ -18,7 +20,7 @@ class _StderrHandler(logging.Handler):
         self.verbose = verbose
 
     def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
+        text = readable(super().format(record))
         level = record.levelname.lower()
         if not self.verbose:
             return f"{level}: {text}"

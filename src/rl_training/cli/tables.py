@@ -8,9 +8,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from rl_training.errors import readable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
+MOST_TEXT = 20_000  # characters of one message
 PIPED_WIDTH = 160  # a file has no width; wide enough that hardly anything wraps
 
 
@@ -23,7 +26,7 @@ def say(text: str = "") -> None:
 def say_error(message: str, *, label: str = "error") -> None:
     """A block on stderr."""
     marked = emphasis(f"{label}:", "1;31", sys.stderr) + " " if label else ""
-    sys.stderr.write(f"{marked}{message}\n")
+    sys.stderr.write(f"{marked}{readable(message, most=MOST_TEXT)}\n")
     sys.stderr.flush()
 
 
@@ -39,7 +42,7 @@ def emphasis(text: str, code: str = "1", stream: TextIO | None = None) -> str:
 
 
 def heading(text: str) -> None:
-    say(emphasis(text))
+    say(emphasis(readable(text)))
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> None:
@@ -47,7 +50,7 @@ def facts(rows: Iterable[tuple[str, str]]) -> None:
     pairs = list(rows)
     width = max((len(label) for label, _ in pairs), default=0)
     for label, value in pairs:
-        first, *rest = value.splitlines() or [""]
+        first, *rest = readable(value, most=MOST_TEXT).splitlines() or [""]
         say(f"  {emphasis(f'{label:<{width}}')}  {first}")
         for line in rest:
             say(f"  {'':<{width}}  {line}")
@@ -62,7 +65,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for number, header in enumerate(headers):
         shape.add_column(header, overflow="fold", no_wrap=number == 0)
     for row in rows:
-        shape.add_row(*(Text(cell, style="cyan" if number == 0 else "") for number, cell in enumerate(row)))
+        shape.add_row(*(Text(readable(cell), style="cyan" if number == 0 else "") for number, cell in enumerate(row)))
     console = make_console(margin=2)
     with console.capture() as captured:
         console.print(shape)

@@ -6,7 +6,7 @@ import io
 import json
 import lzma
 import math
-import os
+import secrets
 import struct
 import tokenize
 import zipfile
@@ -64,10 +64,10 @@ def write_npz(path: str | Path, data: RecordedData, *, metadata: Mapping[str, An
         "truncations": data.truncations,
         METADATA: np.array(json.dumps({**(metadata or {}), **unfinished}, sort_keys=True)),
     }
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")  # nobody can have laid a link under it
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
+        with partial.open("xb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
         partial.replace(path)
     except OSError as error:

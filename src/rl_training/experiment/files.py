@@ -1,26 +1,41 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and that are what they seem: no link to elsewhere, no pipe."""
 
 from __future__ import annotations
 
 import errno
 import os
+import secrets
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from io import FileIO
+from io import BufferedReader, FileIO
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
 
+from rl_training.errors import ConfigError
+
 PARTIAL_SUFFIX = ".partial"
+LINK = "is a symbolic link, and nothing is read or written through one in a run directory"
 
 
 class Replacement:
-    """A file written beside `path` that takes its place when it is told to."""
+    """A file written beside `path` that takes its place, and its mode, when it is told to. A link of that name gives way: what
+    it leads to stays as it is."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL_SUFFIX}")
-        self.file = FileIO(self._partial, "w")
+        self._partial = partial_name(path)
+        self.file = FileIO(self._partial, "x")
+        try:
+            status = os.lstat(path)
+            if stat.S_ISREG(status.st_mode):
+                os.fchmod(self.file.fileno(), stat.S_IMODE(status.st_mode))
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            self._leave()
+            raise
 
     def sync(self) -> None:
         """Have the bytes on the disk: they must be there before the name points to them."""
@@ -37,9 +52,58 @@ class Replacement:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is not None:
-            self.file.close()
-            with suppress(OSError):  # the first error is the one to tell
-                self._partial.unlink()
+            self._leave()
+
+    def _leave(self) -> None:
+        self.file.close()
+        with suppress(OSError):  # the first error is the one to tell
+            self._partial.unlink()
+
+
+def partial_name(path: Path) -> Path:
+    """A name beside `path` that nobody can have laid a link under."""
+    return path.with_name(f"{path.name}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}")
+
+
+def plain(path: str, flags: int) -> int:
+    """To open with (`opener=plain`) in a folder that may be a stranger's: OSError for a link, which would lead elsewhere, and
+    for a pipe or a device, which might never answer."""
+    try:
+        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, LINK, path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "is not a plain file", path)
+    return handle
+
+
+def open_plain(path: Path) -> BufferedReader:
+    """To read a file that is one."""
+    return BufferedReader(FileIO(path, "r", opener=plain))
+
+
+def read_plain(path: Path) -> bytes:
+    """All of it."""
+    with open_plain(path) as file:
+        return file.read()
+
+
+def is_plain(path: Path) -> bool:
+    """Whether it is a file that can be read at once, in the place where it is said to be."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except (OSError, ValueError):  # ValueError: a NUL in the name
+        return False
+
+
+def no_link(path: Path) -> Path:
+    """The same path; ConfigError where what is written there would land elsewhere."""
+    if path.is_symlink():
+        raise ConfigError(f"{path}: {LINK}; put there what it leads to, or name another place")
+    return path
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from rl_training.errors import RLTrainingError, RunBusyError
-from rl_training.experiment.files import reason
+from rl_training.experiment.files import plain, reason
 
 logger = logging.getLogger(__name__)
 _held: weakref.WeakSet[RunLock] = weakref.WeakSet()
@@ -28,7 +28,7 @@ class RunLock:
         self.path = Path(run_dir) / ".lock"
         self._handle: int | None = None
         try:
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            handle = plain(str(self.path), os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise RLTrainingError(f"{run_dir}: cannot be worked in: {reason(error)}") from error
         try:
@@ -65,7 +65,7 @@ class RunLock:
         if self._handle is None:
             return False
         try:
-            return os.path.samestat(os.fstat(self._handle), self.path.stat())
+            return os.path.samestat(os.fstat(self._handle), self.path.lstat())
         except OSError:
             return False
 
@@ -97,7 +97,7 @@ def is_locked(run_dir: str | Path) -> bool:
     Taking the lock for a moment would tell more surely, and would refuse a training that begins in that very moment.
     """
     try:
-        inode = (Path(run_dir) / ".lock").stat().st_ino
+        inode = (Path(run_dir) / ".lock").lstat().st_ino
         lines = Path("/proc/locks").read_text(encoding="utf-8").splitlines()
     except OSError:
         return False

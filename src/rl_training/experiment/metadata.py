@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.errors import RLTrainingError
-from rl_training.experiment.files import reason, write_text
+from rl_training.experiment.files import read_plain, reason, write_text
 from rl_training.kernels import library
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def read_metadata(run_dir: str | Path) -> dict[str, Any]:
     """A run's metadata; empty, with a warning, when they are lost: that must not keep a run from going on."""
     path = Path(run_dir) / "metadata.json"
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
+        known = json.loads(read_plain(path))
     except (OSError, ValueError, RecursionError) as error:
         logger.warning("%s: cannot be read (%s); a new one is begun", path, error)
         return {}
@@ -118,15 +118,30 @@ def _cpu_model() -> str | None:
 
 
 def _git_state() -> dict[str, Any] | None:
-    """Commit of the working directory and whether tracked files differ from it; None when that cannot be found out."""
-    # no lock is taken and no hook of the repository is run
-    command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch"]
+    """Commit of the working directory and whether tracked files differ from it; None for what cannot be found out, or not
+    without running what a stranger's repository names."""
+    filters = _git("config", "--show-scope", "--get-regexp", r"^filter\.")
+    # to compare contents, git runs the filters of its settings; it does so in `diff-index` too, for files as young as the index
+    if filters is None or any(line.startswith(("local", "worktree")) for line in filters.splitlines()):
+        commit = _git("rev-parse", "--verify", "HEAD")
+        return {"commit": commit.strip(), "dirty": None} if commit else None
+    status = _git("status", "--porcelain=v2", "--branch", "--untracked-files=no", "--ignore-submodules=all")
+    if status is None:
+        return None
+    lines = status.splitlines()
+    commit = next((line.split()[-1] for line in lines if line.startswith("# branch.oid ")), None)
+    return {"commit": commit, "dirty": any(not line.startswith("#") for line in lines)}
+
+
+def _git(*words: str) -> str | None:
+    """What git says, None where it fails. No lock is taken, no hook of the repository is run, and nothing is fetched."""
+    command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", *words]
+    environment = {**os.environ, "GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
     try:
-        done = subprocess.run(  # noqa: S603 (a fixed command)
-            [*command, "--untracked-files=no"], capture_output=True, text=True, timeout=1.0, check=True, errors="replace"
+        done = subprocess.run(  # noqa: S603 (words of our own)
+            command, capture_output=True, text=True, timeout=1.0, check=False, errors="replace", env=environment
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    lines = done.stdout.splitlines()
-    commit = next((line.split()[-1] for line in lines if line.startswith("# branch.oid ")), None)
-    return {"commit": commit, "dirty": any(not line.startswith("#") for line in lines)}
+    nothing_found = words[0] == "config" and done.returncode == 1
+    return done.stdout if done.returncode == 0 or nothing_found else None

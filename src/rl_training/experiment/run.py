@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from rl_training.errors import CheckpointError, ConfigError, RLTrainingError
 from rl_training.experiment.checkpoint import CheckpointState, begin_checkpoint, read_header, save_checkpoint
 from rl_training.experiment.checkpoint_file import finish_file
-from rl_training.experiment.files import PARTIAL_SUFFIX, Errand, Replacement, reason, settle, write_text
+from rl_training.experiment.files import LINK, PARTIAL_SUFFIX, Errand, Replacement, reason, settle, write_text
 from rl_training.experiment.locate import step_files, step_of
 from rl_training.experiment.lock import RunLock
 from rl_training.experiment.metadata import append_resume, numeric_environment, read_metadata, run_metadata, write_metadata
@@ -28,6 +28,8 @@ from rl_training.experiment.sinks import MetricsSink
 logger = logging.getLogger(__name__)
 
 _ASIDE_SUFFIX = ".aside"
+# what a run and its sinks write in its directory
+WRITTEN = (".lock", "config.yaml", "metadata.json", "metrics.jsonl", "checkpoints", "tensorboard", "wandb", "wandb_id.txt")
 
 
 class RunConfig(Protocol):
@@ -62,7 +64,7 @@ class Run:
         self._logger = RunLogger(directory, sinks=sinks or (), tensorboard=sinks is None, config=config)
         self._environment = numeric_environment()
         # a run begun from another's checkpoint counts on from that history, but does not hold it
-        self._lines_elsewhere = int(read_metadata(directory).get("history_lines_elsewhere", 0))
+        self._lines_elsewhere = _count(read_metadata(directory), "history_lines_elsewhere")
         self.best_score = _best_score(directory / "checkpoints" / "best.safetensors")
 
     @classmethod
@@ -90,6 +92,7 @@ class Run:
         directory = Path(directory)
         if not (directory / "config.yaml").is_file():
             raise CheckpointError(f"{directory}: is not a run directory: there is no config.yaml in it")
+        _refuse_links(directory)
         lock = RunLock(directory)
         try:
             (directory / "checkpoints").mkdir(exist_ok=True)
@@ -222,6 +225,22 @@ class Run:
         aside = sorted(folder.glob(f"step_*{_ASIDE_SUFFIX}"), reverse=True)
         # we hold the lock, so whoever began a partial file is dead
         return [*past[keep:], *aside[keep:], *folder.glob(f"*{PARTIAL_SUFFIX}")]
+
+
+def _refuse_links(directory: Path) -> None:
+    """Archives carry links, and what is written through one lands elsewhere."""
+    for name in WRITTEN:
+        if (directory / name).is_symlink():
+            raise CheckpointError(f"{directory / name}: {LINK}; put there what it leads to, or go on with another run suffix")
+
+
+def _count(metadata: Mapping[str, Any], name: str) -> int:
+    """A number in metadata that anybody may have written; what is none is told and counts as 0."""
+    value = metadata.get(name, 0)
+    if type(value) is int and 0 <= value < 2**53:
+        return value
+    logger.warning("metadata.json: %s is %s, no count; 0 is taken", name, repr(value)[:80])
+    return 0
 
 
 def _best_score(path: Path) -> float:

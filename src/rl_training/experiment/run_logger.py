@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from rl_training.errors import RLTrainingError
-from rl_training.experiment.files import reason, write_all
+from rl_training.experiment.files import open_plain, plain, reason, write_all
 from rl_training.experiment.sinks import MetricsSink, SinkGroup
 from rl_training.experiment.tensorboard_sink import TensorBoardSink
 
@@ -35,7 +35,7 @@ class RunLogger:
         self._sinks = SinkGroup([*([TensorBoardSink()] if tensorboard else []), *sinks])
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = FileIO(self.path, "a")
+            self._file = FileIO(self.path, "a", opener=plain)
         except OSError as error:
             raise RLTrainingError(f"{self.path}: cannot be written: {reason(error)}") from error
         self.num_lines = 0
@@ -91,7 +91,7 @@ class RunLogger:
         """Keep so many whole lines (None: all), in one system call; returns the step of the last one kept."""
         count, size, last = 0, 0, b""
         try:
-            with self.path.open("rb") as lines:
+            with open_plain(self.path) as lines:
                 for line in lines:
                     if count == num_lines or not line.endswith(b"\n"):
                         break

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rl_training.errors import ConfigError, MissingExtraError, RLTrainingError
-from rl_training.experiment.files import write_text
+from rl_training.experiment.files import read_plain, write_text
 from rl_training.experiment.sinks import BatchingSink, Row
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class WandbSink(BatchingSink):
 def _run_id(run_dir: Path) -> str:
     path = run_dir / "wandb_id.txt"
     with suppress(OSError):
-        known = path.read_text(encoding="utf-8").strip()
+        known = read_plain(path).decode(errors="replace").strip()
         if known:
             return known
     fresh = uuid.uuid4().hex[:12]

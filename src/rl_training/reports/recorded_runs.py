@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rl_training.errors import ConfigError
+from rl_training.experiment.config import TrainConfig
+from rl_training.experiment.files import is_plain, read_plain
 from rl_training.experiment.lock import is_locked
 from rl_training.experiment.suite_jobs import flat_settings
-from rl_training.experiment.yaml_loader import load_config_file, load_yaml
+from rl_training.experiment.yaml_loader import load_yaml
 from rl_training.reports.results import Curve, History, curve_of, elapsed_seconds, read_history
 
 MAX_DEPTH = 4  # folders below the one given in which runs are looked for; `bench` puts them three deep
@@ -109,8 +111,10 @@ class RecordedRun:
     @property
     def videos(self) -> list[Path]:
         """Recordings of the policy, in the run directory or its folder `videos`."""
-        folders = (self.directory, self.directory / "videos")
-        return sorted(p for folder in folders for p in folder.glob("*.*") if p.suffix.lower() in VIDEO_TYPES and p.is_file())
+        folders = [folder for folder in (self.directory, self.directory / "videos") if not folder.is_symlink()]
+        files = sorted(path for folder in folders for path in folder.glob("*.*"))
+        # a page is made to be shared: what a link leads to does not get into it
+        return [path for path in files if path.suffix.lower() in VIDEO_TYPES and is_plain(path)]
 
 
 VIDEO_TYPES = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif"}
@@ -168,29 +172,26 @@ def _numbers(history: History) -> History:
 
 def _settings(directory: Path) -> dict[str, Any]:
     """Resolved where the config still loads; of another version, as it is written; lost, what the directory's name says."""
-    path = directory / "config.yaml"
+    path, values = directory / "config.yaml", {}
     try:
-        config = load_config_file(path)
+        values = load_yaml(path) if is_plain(path) else {}
+        config = TrainConfig.from_dict(values)
     except ConfigError:
         parts = directory.name.split("__")
         named = {"algo": parts[0], "env_id": parts[1], "seed": parts[2].removeprefix("seed")} if len(parts) >= 3 else {}
-        return {**named, **_raw_settings(path)}
+        return {**named, **_as_written(values)}
     return {**flat_settings(config), "tags": config.tags}
 
 
-def _raw_settings(path: Path) -> dict[str, Any]:
-    try:
-        values = load_yaml(path)
-    except ConfigError:
-        return {}
-    options = values.pop("algo_kwargs", None)
+def _as_written(values: dict[str, Any]) -> dict[str, Any]:
+    options = values.get("algo_kwargs")
     inner = {f"algo_kwargs.{name}": value for name, value in options.items()} if isinstance(options, dict) else {}
-    return {**values, **inner}
+    return {name: value for name, value in values.items() if name != "algo_kwargs"} | inner
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        values = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        values = json.loads(read_plain(path).decode(errors="replace"))
     except (OSError, ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}

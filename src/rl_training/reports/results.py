@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rl_training.errors import NumericsError
+from rl_training.experiment.files import read_plain
 from rl_training.experiment.suite import Entry, Suite
 from rl_training.experiment.suite_jobs import Job, fingerprint
 from rl_training.reports.statistics import (
@@ -52,7 +53,7 @@ class Missing(NamedTuple):
 def read_history(path: Path) -> History:
     """The whole lines of a metrics.jsonl; a torn one, of a run that was killed or is being written, is left out."""
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_plain(path).decode(errors="replace").splitlines()
     except OSError:
         return []
     return [record for line in lines if (record := parse_record(line)) is not None]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from rl_training.errors import ConfigError, RLTrainingError, did_you_mean
-from rl_training.experiment.files import reason, replacing, write_all, write_text
+from rl_training.experiment.files import no_link, reason, replacing, write_all, write_text
 from rl_training.experiment.locate import resolve_checkpoint
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.runtime.policy import Policy, load_policy
@@ -96,7 +96,7 @@ def chosen_format(out: str | Path | None, name: str | None) -> Format:
 def default_path(checkpoint: Path, form: Format) -> Path:
     """`RUN/exports/step_000060000.onnx`; beside a checkpoint that lies in no run, its name with `-policy`."""
     if checkpoint.parent.name == "checkpoints":
-        return checkpoint.parent.parent / "exports" / f"{checkpoint.stem}{form.suffix}"
+        return no_link(checkpoint.parent.parent / "exports") / f"{checkpoint.stem}{form.suffix}"
     return checkpoint.with_name(f"{checkpoint.stem}-policy{form.suffix}")
 
 

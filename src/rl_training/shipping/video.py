@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -14,7 +13,7 @@ import numpy as np
 from rl_training.envs.filming import film_source, headless, rehearse
 from rl_training.envs.pool import Evaluator
 from rl_training.errors import ConfigError, MissingExtraError
-from rl_training.experiment.files import reason
+from rl_training.experiment.files import no_link, partial_name, reason
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.policy import Policy
 
@@ -67,15 +66,16 @@ def require_video(out: str | Path) -> Path:
 def default_video_path(checkpoint: Path) -> Path:
     """`RUN/videos/step_000060000.mp4`: where `report` looks for them too."""
     folder = checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else checkpoint.parent
-    return folder / "videos" / f"{checkpoint.stem}.mp4"
+    return no_link(folder / "videos") / f"{checkpoint.stem}.mp4"
 
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     """A name with the same ending to write to, which takes the place of `path` only when all went well."""
-    partial = path.with_name(f"{path.stem}.{os.getpid()}.partial{path.suffix}")
+    partial = path.with_name(f"{partial_name(path).name}{path.suffix}")  # the ending says in which format
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        partial.touch(exist_ok=False)
         yield partial
         partial.replace(path)
     except OSError as error:

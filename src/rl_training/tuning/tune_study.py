@@ -8,12 +8,14 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rl_training.errors import MissingExtraError
+from rl_training.experiment.files import no_link, plain
 from rl_training.options._search import Choice, Whole, label
 from rl_training.tuning.tune_plan import TunePlan
 
@@ -134,7 +136,7 @@ def _mend_journal(path: Path) -> None:
     """A line torn by a kill would swallow the next one, and a lock left behind would hold everybody up."""
     with suppress(FileNotFoundError):
         Path(f"{path}.lock").unlink()
-    if path.exists():
+    if no_link(path).exists():
         data = path.read_bytes()
         if data and not data.endswith(b"\n"):
             os.truncate(path, data.rfind(b"\n") + 1)
@@ -143,7 +145,7 @@ def _mend_journal(path: Path) -> None:
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
     """One process of the search at a time."""
-    with (directory / ".ask").open("w") as file:
+    with FileIO(directory / ".ask", "a", opener=plain) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
