@@ -32,6 +32,14 @@ def nursery() -> Iterator[Any]:
         yield made
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What runs were begun with is remembered in the user's home: not in that of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def half_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The directory of a run that stopped half-way, of any small configuration; made once, and not to be written to."""

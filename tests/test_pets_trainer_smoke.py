@@ -111,6 +111,7 @@ def test_the_other_branches_resume_exactly(tmp_path):
     assert state_difference(whole.checkpoint_path, rest.checkpoint_path) is None
 
 
+WRONG = "transition_functions"  # of tests/helpers
 VALUED = {"value_updates_per_step": 2, "value_hidden_sizes": (16,), "planning_carry_elites": 0.5, "planning_act_on": "best"}
 
 
@@ -142,10 +143,10 @@ def test_without_values_none_are_learnt_or_saved(tmp_path):
         ({"env_id": "CartPole-v1"}, UnsupportedSpace, "PETS takes continuous actions"),
         ({"algo_kwargs": {"reward_fn": "cartpole"}}, ConfigError, "'cartpole' is for 4 observed values"),
         ({"algo_kwargs": {"reward_fn": "no_such_module_xyz:f"}}, ConfigError, "could not be imported"),
-        ({"algo_kwargs": {"reward_fn": "math:sqrt"}}, ConfigError, "'math:sqrt' fails for obs, actions, next_obs of shapes"),
-        ({"algo_kwargs": {"reward_fn": "torch:cat"}}, ConfigError, "reward_fn: 'torch:cat' fails"),
-        ({"algo_kwargs": {"reward_fn": "torch:addcmul"}}, ConfigError, "reward_fn: 'torch:addcmul' gives a tensor of shape"),
-        ({"algo_kwargs": {"termination_fn": "builtins:print"}}, ConfigError, "'builtins:print' gives NoneType"),
+        ({"algo_kwargs": {"reward_fn": f"{WRONG}:raises"}}, ConfigError, "fails for obs, actions, next_obs of shapes"),
+        ({"algo_kwargs": {"reward_fn": f"{WRONG}:whole_rows"}}, ConfigError, f"'{WRONG}:whole_rows' gives a tensor of shape"),
+        ({"algo_kwargs": {"termination_fn": f"{WRONG}:nothing"}}, ConfigError, f"'{WRONG}:nothing' gives NoneType"),
+        ({"algo_kwargs": {"reward_fn": f"{WRONG}:of_states"}}, ConfigError, "it must be a Python function of"),
     ],
 )
 def test_what_cannot_be_is_refused_before_any_file_is_made(changes, error, message, tmp_path):

@@ -53,6 +53,10 @@ class MisfitError(CheckpointError):
     """A checkpoint is sound, but not of what it is to be used for."""
 
 
+class UntrustedError(CheckpointError):
+    """A checkpoint names code to run, and nobody has answered for it."""
+
+
 class RunBusyError(RLTrainingError, RuntimeError):
     """Another process is working in this run directory."""
 

@@ -22,6 +22,7 @@ from rl_training.experiment.locate import resolve_checkpoint, run_directory_of
 from rl_training.experiment.overrides import change
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.experiment.sinks import MetricsSink
+from rl_training.experiment.trust import Trust, named_code, named_for_envs, require_trust
 from rl_training.experiment.yaml_loader import is_config_name, load_config_values
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.policy import Policy, load_policy
@@ -65,6 +66,7 @@ class ManagedAlgorithm:
             raise ConfigError(f"{type(self).__name__} needs a configuration for {self.algo!r}, not {self.config.algo!r}")
         self.checkpoint_path: Path | None = None
         self._policy: Policy | None = None
+        self._trust: Trust = False
 
     def __repr__(self) -> str:
         learnt = "nothing learnt yet" if self.checkpoint_path is None else f"learnt: {self.checkpoint_path}"
@@ -101,6 +103,7 @@ class ManagedAlgorithm:
             self.config = self.config.replace(total_timesteps=total_timesteps)
         given: dict[str, Any] = {"callbacks": callbacks, "env": self._env, "sinks": sinks}
         if self.checkpoint_path is not None:
+            self._require_trust()
             state = load_checkpoint(self.checkpoint_path)
             done = state.trainer_state.get("progress", {}).get("global_step", 0)
             run_dir = run_directory_of(self.checkpoint_path)
@@ -163,11 +166,12 @@ class ManagedAlgorithm:
     def export(self, path: str | Path, *, format: str | None = None) -> Exported:  # noqa: A002 (the public name)
         """The policy with normaliser and action scaling as an ONNX, TorchScript or safetensors file, and a card beside it;
         the format is that of the file's ending unless it is given. Nothing is written unless it acts as `predict` does."""
-        return export_checkpoint(self._require_checkpoint(), path, format=format)
+        return export_checkpoint(self._require_checkpoint(), path, format=format, trust=self._trust)
 
     @classmethod
-    def load(cls: type[Managed], path: str | Path, *, env: Any = None) -> Managed:
-        """From a checkpoint file or a run directory; `env` where the run was made on an object or a factory."""
+    def load(cls: type[Managed], path: str | Path, *, env: Any = None, trust: Trust = False) -> Managed:
+        """From a checkpoint file or a run directory; `env` where the run was made on an object or a factory. `trust` lets a
+        checkpoint that is not known to be yours import what it names, when it learns, plans or is evaluated."""
         file = resolve_checkpoint(Path(path))
         try:
             config = TrainConfig.from_dict(read_header(file).config)
@@ -178,13 +182,19 @@ class ManagedAlgorithm:
                 f"{file}: is of {config.algo!r}, and {cls.__name__}.load takes {cls.algo!r}; use the class of that name"
             )
         agent = cls(config)
-        agent.checkpoint_path, agent._env = file, env
+        agent.checkpoint_path, agent._env, agent._trust = file, env, trust
         return agent
 
     def _load_policy(self) -> Policy:
         if self._policy is None:
-            self._policy = load_policy(self._require_checkpoint(), device=self.config.device)
+            self._policy = load_policy(self._require_checkpoint(), device=self.config.device, trust=self._trust)
         return self._policy
+
+    def _require_trust(self) -> None:
+        """Learning may import all that the configuration names, but for an environment that was given."""
+        given = () if self._env is None else named_for_envs(self.config)
+        named = [entry for entry in named_code(self.config) if entry not in given]
+        require_trust(named, self._require_checkpoint(), trust=self._trust)
 
     def _require_checkpoint(self) -> Path:
         if self.checkpoint_path is None:

@@ -16,13 +16,17 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from rl_training.errors import CheckpointError, RLTrainingError, RunBusyError, TrainingInterrupted
 from rl_training.experiment.files import write_text
 from rl_training.experiment.suite_jobs import Job
+from rl_training.experiment.trust import named_code
+
+if TYPE_CHECKING:
+    from rl_training.experiment.config import TrainConfig
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +45,7 @@ def run_job(job: Job) -> Path:
     returns: list[float] = []
     if job.eval_episodes:
         config = job.config
-        returns = last_returns(checkpoint, num_episodes=job.eval_episodes, device=config.device, threads=config.threads)
+        returns = last_returns(checkpoint, config, num_episodes=job.eval_episodes)
     history = read_history(job.run_dir / "metrics.jsonl")
     result = run_result(job, history=history, returns=returns, environment=numeric_environment(), cores=os.cpu_count())
     path = job.run_dir / "result.json"
@@ -49,10 +53,9 @@ def run_job(job: Job) -> Path:
     return path
 
 
-def last_returns(checkpoint: Path, *, num_episodes: int, device: str, threads: int) -> list[float]:
-    """The return of each evaluation episode of a saved policy."""
+def last_returns(checkpoint: Path, config: TrainConfig, *, num_episodes: int) -> list[float]:
+    """The return of each evaluation episode of a policy that was trained by this configuration."""
     from rl_training.envs.pool import Evaluator
-    from rl_training.envs.source import EnvSource
     from rl_training.runtime.evaluation import PolicyEvaluator
     from rl_training.runtime.policy import load_policy
     from rl_training.runtime.torch_settings import torch_settings
@@ -66,15 +69,20 @@ def last_returns(checkpoint: Path, *, num_episodes: int, device: str, threads: i
             self.returns, lengths = super().run(*arguments, **options)
             return self.returns, lengths
 
-    with torch_settings(threads):
-        policy = load_policy(checkpoint, device=device)
-        recorder = Recorder(EnvSource(policy.config.env_id, policy.config.env_kwargs), policy.spec)
+    with torch_settings(config.threads):
+        policy = load_policy(checkpoint, device=config.device, trust=_names(config))
+        recorder = Recorder(policy.environments(), policy.spec)
         evaluator = PolicyEvaluator(recorder, policy.spec, seed=policy.config.seed, device=policy.device)
         try:
             evaluator(policy.algorithm, num_episodes=num_episodes)
         finally:
             evaluator.close()
     return [float(value) for value in recorder.returns]
+
+
+def _names(config: TrainConfig) -> list[str]:
+    """What a benchmark may import, because whoever asked for it named it: its jobs, wherever they run, need not be asked."""
+    return [name for _, name in named_code(config)]
 
 
 def _trained(job: Job) -> Path:
@@ -88,7 +96,7 @@ def _trained(job: Job) -> Path:
         return checkpoint
     if checkpoint is not None:
         log.info("going on from %s", checkpoint)
-        result = resume_training(checkpoint)
+        result = resume_training(checkpoint, trust=_names(job.config))
     else:
         log.info("beginning %s", job.run_dir)
         result = get_algorithm_spec(job.config.algo).train_fn(job.config, run_suffix=job.suffix)

@@ -117,6 +117,11 @@ def add_checkpoint_argument(parser: Parser, purpose: str) -> None:
     parser.add_argument(
         "--checkpoint", metavar="PATH", help=f"{purpose}: a run directory (its newest good checkpoint) or a file"
     )
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="let a checkpoint that is not known to be yours import what it names: that runs code",
+    )
 
 
 def given_checkpoint(args: argparse.Namespace) -> str:

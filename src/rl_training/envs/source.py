@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -97,6 +98,9 @@ class EnvSource:
         """The layers, where `env_id` and `env_kwargs` alone would not make the same."""
         if self.named or (not env_kwargs and env_id in gym.registry and self.layers() == [env_id]):
             return None
+        module, colon, _ = env_id.partition(":")
+        if colon and module not in sys.modules:  # an object is given: what its id would import is nobody's wish
+            return self.layers()
         try:
             return None if self.layers() == EnvSource(env_id, env_kwargs).layers() else self.layers()
         except RLTrainingError:

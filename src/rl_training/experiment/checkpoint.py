@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from rl_training.errors import CheckpointError, ConfigError, MisfitError, RLTrainingError, did_you_mean
+from rl_training.errors import CheckpointError, ConfigError, MisfitError, RLTrainingError, UntrustedError, did_you_mean
 from rl_training.experiment.checkpoint_file import FORMAT_VERSION, Leaf, begin_file, finish_file, is_tensor, why_unstorable
 from rl_training.experiment.checkpoint_reader import CheckpointFile
 from rl_training.experiment.files import Replacement, sync_directory
@@ -90,6 +90,8 @@ def must_fit() -> Iterator[None]:
     """Within it, whatever goes wrong while a checkpoint's state is taken over is told as that state not fitting here."""
     try:
         yield
+    except UntrustedError:
+        raise
     except CheckpointError as error:
         raise MisfitError(str(error)) from error
     except RLTrainingError as error:

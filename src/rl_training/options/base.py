@@ -75,6 +75,7 @@ class CommonOptions(Options):
     continuous: ClassVar[bool] = False
     default_num_threads: ClassVar[int] = 1
     schedulable: ClassVar[tuple[str, ...]] = ()  # options with an option `<name>_schedule` beside them
+    only_to_learn: ClassVar[tuple[str, ...]] = ()  # options that may name code, and that a trained policy acts without
     search_space: ClassVar[SearchSpace] = {}  # what `tune` varies, and within which bounds
 
     eval_interval: int = option(5_000, "Environment steps between two evaluations.", ge=1)

@@ -24,6 +24,7 @@ class MOPOConfig(OfflineOptions, DynamicsOptions, SACPolicyOptions):
     discrete: ClassVar[bool] = False
     continuous: ClassVar[bool] = True
     default_num_threads: ClassVar[int] = 1
+    only_to_learn: ClassVar[tuple[str, ...]] = ("termination_fn",)
     search_space: ClassVar[SearchSpace] = {
         **SACPolicyOptions.search_space,
         "policy_learning_rate": Real(1e-5, 1e-2, log=True),

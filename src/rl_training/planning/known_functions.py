@@ -5,9 +5,11 @@ Each is called with `obs`, `actions` (in the environment's units) and `next_obs`
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from importlib import import_module
-from typing import NamedTuple, TypeAlias
+from types import BuiltinFunctionType
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -93,6 +95,43 @@ TERMINATIONS = {
 }
 
 
+class NamedFunction:
+    """One by its import path, imported when it is first called: a policy may be read, and act, that never asks for it."""
+
+    def __init__(self, option: str, name: str) -> None:
+        self.option, self.name = option, name
+        self._function: TransitionFn | None = None
+
+    def __call__(self, obs: Tensor, actions: Tensor, next_obs: Tensor) -> Tensor:
+        function = self._function or self.resolve()
+        return function(obs, actions, next_obs)
+
+    def resolve(self) -> TransitionFn:
+        """Import it; ConfigError for what is not there, or no function of a transition."""
+        module, _, attribute = self.name.partition(":")
+        try:
+            found = getattr(import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(f"{self.option}: {self.name!r} could not be imported: {error}") from error
+        if not _takes_transitions(found):
+            kind = type(found).__name__
+            must = "it must be a Python function of (obs, actions, next_obs)"
+            raise ConfigError(f"{self.option}: {self.name!r} is a {kind}; {must}")
+        self._function = found
+        return self._function
+
+
+def _takes_transitions(found: Any) -> bool:
+    """Whether it is written in Python to be called with three arguments: no class, and none of the system's own functions."""
+    if not callable(found) or isinstance(found, type | BuiltinFunctionType):
+        return False
+    try:
+        inspect.signature(found).bind(None, None, None)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def reward_function(name: str | None, *, obs_dim: int) -> TransitionFn | None:
     """The reward with this name or import path; None stays None."""
     return _function("reward_fn", name, REWARDS, obs_dim)
@@ -112,6 +151,8 @@ def require_functions(
         ("termination_fn", termination_fn, termination_function, "true or false"),
     ):
         function = find(name, obs_dim=env.obs_dim)
+        if isinstance(function, NamedFunction):
+            function.resolve()
         if function is not None:
             _try(f"{option}: {name!r}", function, env, rows=rows, kind=kind)
 
@@ -139,14 +180,7 @@ def _function(option: str, name: str | None, known: dict[str, Known], obs_dim: i
         if wanted != obs_dim:
             raise ConfigError(f"{option}: {name!r} is for {wanted} observed values; this environment has {obs_dim}{advice}")
         return function
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{option}: {name!r} could not be imported: {error}") from error
-    if not callable(found):
-        raise ConfigError(f"{option}: {name!r} is a {type(found).__name__}, not a function of (obs, actions, next_obs)")
-    return found  # type: ignore[no-any-return]
+    return NamedFunction(option, name)
 
 
 def _not_finite(obs: Tensor) -> Tensor:

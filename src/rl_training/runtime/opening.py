@@ -24,6 +24,7 @@ from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.metadata import environment_differences, numeric_environment
 from rl_training.experiment.run import Run
 from rl_training.experiment.sinks import MetricsSink, make_sinks
+from rl_training.experiment.trust import named_code, remember
 from rl_training.options import algorithm_names, load_options_class
 from rl_training.options._datasets import DatasetOptions
 from rl_training.options._evolution import EvolutionOptions
@@ -224,8 +225,11 @@ def resolve_device(name: str) -> torch.device:
 
 def _open_run(config: TrainConfig, given: SessionOptions, sinks: Sequence[MetricsSink]) -> Run:
     saved, run_dir = given.get("checkpoint_state"), given.get("run_dir")
+    # a configuration that is handed over is the caller's own; a checkpoint's has been answered for by here
+    remember(named_code(config))
     if run_dir is None:
         run = Run.create(config, suffix=given.get("run_suffix"), sinks=sinks)
+        remember(named_code(config), run_dir=run.directory)
     else:
         run = Run.open(run_dir, sinks=sinks, config=config.to_dict())
     if saved is not None:

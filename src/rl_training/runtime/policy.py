@@ -18,6 +18,7 @@ from rl_training.experiment.checkpoint import load_checkpoint, must_fit
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import resolve_checkpoint
 from rl_training.experiment.registry import get_algorithm_spec
+from rl_training.experiment.trust import Trust, named_for_envs, named_to_act, require_trust
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.heap import keep_freed_memory
 from rl_training.runtime.opening import resolve_device
@@ -38,7 +39,10 @@ class Policy:
         *,
         device: torch.device,
         made_on: Sequence[str] | None = None,
+        file: Path | None = None,
+        trust: Trust = False,
     ) -> None:
+        self.file, self.trust = file, trust  # what it was read from, if it was, and whether that may be followed
         self.config, self.spec, self.algorithm, self.device = config, spec, algorithm, device
         self.made_on = made_on  # the layers of its environment, where the configuration's id does not say them
         keep_freed_memory()
@@ -79,6 +83,8 @@ class Policy:
 
     def environments(self, env: Any = None, **more: Any) -> EnvSource:
         """Those of the configuration, made with `more` arguments, or `env` in their place."""
+        if env is None and self.file is not None:
+            require_trust(named_for_envs(self.config), self.file, trust=self.trust)
         source = EnvSource(self.config.env_id, self.config.env_kwargs | (more if env is None else {}), env)
         require_same_env(source, self.made_on, algo=self.config.algo, env_id=self.config.env_id)
         return source
@@ -102,17 +108,22 @@ def _not_finite(array: np.ndarray, env_id: str) -> str:
     return f"this observation of {env_id} is not finite: {place} is {array[first]}; counted from 0"
 
 
-def load_policy(path: str | Path, *, device: str = "auto") -> Policy:
-    """The policy of a checkpoint, or of the newest checkpoint of a run directory; buffers are not read."""
+def load_policy(path: str | Path, *, device: str = "auto", trust: Trust = False) -> Policy:
+    """The policy of a checkpoint, or of the newest checkpoint of a run directory; buffers are not read.
+
+    Nothing that the checkpoint names is imported but what the policy acts with, and that only with `trust` (see
+    `experiment/trust.py`), which also holds for the environments it is evaluated in.
+    """
     file = resolve_checkpoint(path, parts=("algorithm_state",))
     state = load_checkpoint(file, parts=("algorithm_state",))
     where = resolve_device(device)
     try:
         with must_fit(), single_precision():
             config = TrainConfig.from_dict(state.config)
+            require_trust(named_to_act(config), file, trust=trust)
             spec = EnvSpec.from_dict(state.metadata["env_spec"])
             algorithm = get_algorithm_spec(config.algo).build_fn(config.options, spec, where)
             algorithm.load_state_dict(state.algorithm_state)
     except MisfitError as error:
         raise CheckpointError(f"{file}: {error}") from error
-    return Policy(config, spec, algorithm, device=where, made_on=state.metadata.get("made_on"))
+    return Policy(config, spec, algorithm, device=where, made_on=state.metadata.get("made_on"), file=file, trust=trust)

@@ -297,4 +297,4 @@ class Session:
         result = TrainResult(self.run.directory, path, self.final_metrics())
         for callback in self.callbacks:
             callback.on_train_end(self, result)
-        raise interruption(self.signals.received, result, step=self.global_step, made_on=self.origins.get("made_on"))
+        raise interruption(self.signals.received, result, self.config, made_on=self.origins.get("made_on"))

@@ -12,6 +12,8 @@ from types import FrameType
 from typing import Any
 
 from rl_training.errors import TrainingInterrupted
+from rl_training.experiment.config import TrainConfig
+from rl_training.experiment.trust import needs_trust
 from rl_training.types import TrainResult
 
 log = logging.getLogger(__name__)
@@ -67,10 +69,14 @@ class StopSignals:
         log.warning("%s: finishing the turn and saving; Ctrl-C again leaves at once", signal.Signals(number).name)
 
 
-def interruption(signum: int, result: TrainResult, *, step: int, made_on: Sequence[str] | None) -> TrainingInterrupted:
+def interruption(
+    signum: int, result: TrainResult, config: TrainConfig, *, made_on: Sequence[str] | None
+) -> TrainingInterrupted:
     """What ends a run that is saved, with the way to go on; by command only where an id says what the environment is."""
-    command = f"rl-training resume --checkpoint {shlex.quote(str(result.run_dir))}"
+    trusted = needs_trust(config, result.run_dir)  # as whoever goes on will be asked again
+    command = f"rl-training resume --checkpoint {shlex.quote(str(result.run_dir))}{' --trust' if trusted else ''}"
     if made_on is not None:
-        command = f"rl_training.runtime.workflows.resume_training({str(result.run_dir)!r}, env=...)"
-    message = f"interrupted at step {step}; everything is saved. Go on with:\n  {command}"
+        again = ", trust=True" if trusted else ""
+        command = f"rl_training.runtime.workflows.resume_training({str(result.run_dir)!r}, env=...{again})"
+    message = f"interrupted at step {result.metrics['global_step']}; everything is saved. Go on with:\n  {command}"
     return TrainingInterrupted(message, signum=signum, result=result)

@@ -12,6 +12,7 @@ import torch
 from rl_training.errors import ConfigError, RLTrainingError, did_you_mean
 from rl_training.experiment.files import no_link, reason, replacing, write_all, write_text
 from rl_training.experiment.locate import resolve_checkpoint
+from rl_training.experiment.trust import Trust
 from rl_training.models.policy_network import PolicyNetwork
 from rl_training.runtime.policy import Policy, load_policy
 from rl_training.shipping.export_card import model_card
@@ -32,12 +33,18 @@ class Exported(NamedTuple):
     discrete: bool = False
 
 
-def export_checkpoint(checkpoint: str | Path, out: str | Path | None = None, *, format: str | None = None) -> Exported:  # noqa: A002 (the public name)
+def export_checkpoint(
+    checkpoint: str | Path,
+    out: str | Path | None = None,
+    *,
+    format: str | None = None,  # noqa: A002 (the public name)
+    trust: Trust = False,
+) -> Exported:
     """The policy of a checkpoint, or of the newest in a run directory; without `out` below the run's `exports/`."""
     file = resolve_checkpoint(checkpoint, parts=("algorithm_state",))
     form = chosen_format(out, format)
     path = Path(out) if out is not None else default_path(file, form)
-    return export_policy(load_policy(file, device="cpu"), path, format=form.name, checkpoint=file)
+    return export_policy(load_policy(file, device="cpu", trust=trust), path, format=form.name, checkpoint=file)
 
 
 def export_policy(

@@ -14,6 +14,7 @@ from rl_training.bench.bench_job import end_with_parent, newest_checkpoint
 from rl_training.errors import ConfigError, NumericsError, RLTrainingError, TrainingInterrupted
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.registry import get_algorithm_spec
+from rl_training.experiment.trust import named_code
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.workflows import resume_training
 from rl_training.tuning.tune_plan import METRIC, TunePlan
@@ -101,7 +102,7 @@ def train_or_resume(config: TrainConfig, suffix: str, callback: Callback) -> Tra
     found = sorted(Path(config.output_dir).glob(f"{config.algo}__*__seed{config.seed}__{suffix}"))
     checkpoint = newest_checkpoint(found[0]) if found else None
     if checkpoint is not None:
-        return resume_training(checkpoint, callbacks=[callback])
+        return resume_training(checkpoint, callbacks=[callback], trust=[name for _, name in named_code(config)])
     result: TrainResult = get_algorithm_spec(config.algo).train_fn(config, run_suffix=suffix, callbacks=[callback])
     return result
 

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from rl_training.runtime.collecting import collect_data
     from rl_training.runtime.policy import load_policy
 
-    policy = load_policy(path)
+    policy = load_policy(path, trust=args.trust)
     settings = {name: getattr(args, name) for name in ("seed", "deterministic", "noise", "random_share")}
     data = collect_data(policy, num_steps=args.steps, **settings)
     if args.out is not None:
@@ -84,10 +84,9 @@ def _about(policy: Policy, settings: dict[str, Any]) -> dict[str, Any]:
 def _write_minari(name: str, data: RecordedData, policy: Policy, settings: dict[str, Any]) -> None:
     from rl_training.data.minari_files import write_minari
     from rl_training.data.reference_scores import SCORES
-    from rl_training.envs.source import EnvSource
 
     config = policy.config
-    source = EnvSource(config.env_id, config.env_kwargs)
+    source = policy.environments()
     env = source.make()
     try:
         about = ", ".join(f"{key} {value}" for key, value in settings.items())

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     _check_video(args)
     from rl_training.runtime.policy import load_policy
 
-    policy = load_policy(path, device=args.device)
+    policy = load_policy(path, device=args.device, trust=args.trust)
     metrics = policy.evaluate(num_episodes=args.num_episodes)
     rows = [("return", spread(metrics))]
     if "eval_return_min" in metrics:

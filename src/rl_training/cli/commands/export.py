@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from rl_training.shipping.export import chosen_format, export_checkpoint
 
     chosen_format(args.out, args.format)  # refused before a checkpoint is read
-    done = export_checkpoint(path, args.out, format=args.format)
+    done = export_checkpoint(path, args.out, format=args.format, trust=args.trust)
     size = done.path.stat().st_size
     facts(
         [

@@ -40,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
     changes = given_flags(args)
     if "sinks" in changes:
         changes["sink_names"] = changes.pop("sinks")
+    changes["trust"] = args.trust
     if args.dataset_path is not None:
         changes["dataset_path"] = args.dataset_path
     resume_and_report(given_checkpoint(args), changes, run_suffix=args.run_suffix, quiet=args.quiet)
