@@ -63,6 +63,7 @@ endif
 # the long version of tests/faults: some thousand processes killed and resumed; results in benchmarks/faults/results
 faults: setup
 	$(BIN)/python benchmarks/faults/kill.py
+	$(BIN)/python benchmarks/faults/mutations.py
 	$(BIN)/python benchmarks/faults/compare.py
 	$(BIN)/python benchmarks/faults/page.py
 

@@ -56,8 +56,11 @@ differ ([exact resume](explanation/exact-resume.md)).
 ## Nothing in a file is executed
 There is no `pickle`, `torch.load`, `eval` or `exec` in the sources (`tests/contracts/test_structure.py`). Pickles in disguise, YAML tags and
 npz arrays of objects are given to the command line and do nothing (`tests/faults/test_foreign_files.py`); a header that claims 10 GB
-allocates nothing, and names that point out of the file are refused (`tests/experiment/test_checkpoint_hostile.py`). What this does not cover stands in `SECURITY.md`.
+allocates nothing, and names that point out of the file are refused (`tests/experiment/test_checkpoint_hostile.py`).
 
+Nor is anything that a stranger's file names imported unasked (`tests/faults/test_strangers_names.py`, over every algorithm), looking at a dataset included
+(`test_strangers_data.py`), and nothing is followed out of a run directory (`test_strangers_folders.py`). The rule, and what is trusted: [Security](../SECURITY.md).
+{mutations}
 ## A released checkpoint can be read for ever
 `tests/kept/` keeps one of every format for every algorithm. It predicts its old numbers and can be trained on (`tests/faults/test_kept_formats.py`).
 
@@ -108,6 +111,15 @@ SIGNAL_HEAD = """
 """
 
 
+MUTATION_HEAD = """
+**Sealed nonsense is refused before anything is restored**, by file and place, or does no harm. One leaf of a real checkpoint, anywhere in it
+(networks, optimisers, buffers, generators, counters, metadata), is left out or gives way to something else, with right checksums; `predict` and `resume` try it.
+
+| algorithm | leaves spoilt | refused, with the file's name | ended by name later | taken to the end | anything else |
+|---|---|---|---|---|---|
+"""
+
+
 def page() -> str:
     kills, writes, peers, soak = (read(name) for name in ("kills", "writes", "peers", "soak"))
     faults = peers["faults"]
@@ -119,6 +131,7 @@ def page() -> str:
         writes=writes,
         kills=kills,
         signals=signal_table(),
+        mutations=mutation_table(),
         soak=soak,
         soak_minutes=min(found["minutes"] for found in soak["results"].values()),
         soaks="\n".join(soak_line(*words) for words in SOAKS),
@@ -183,6 +196,20 @@ def signal_table() -> str:
     record = read("signals")
     rows = [signal_row(name, counts, record["differences"]) for name, counts in record["signals"].items()]
     return SIGNAL_HEAD + "\n".join(rows) + f"\n\nMade by `{record['command']}`.\n"
+
+
+def mutation_table() -> str:
+    """Nothing until the long version has been run."""
+    if not (HERE / "results" / "mutations.json").exists():
+        return ""
+    record = read("mutations")
+    rows = [mutation_row(name, found) for name, found in [*record["algorithms"].items(), ("all", record["outcomes"])]]
+    return MUTATION_HEAD + "\n".join(rows) + f"\n\nMade by `{record['command']}`, {record['date']}.\n"
+
+
+def mutation_row(name: str, found: dict[str, int]) -> str:
+    counts = [found.get(outcome, 0) for outcome in ("refused", "ended by name", "taken", "unexpected", "endless")]
+    return f"| {name} | {sum(counts):,} | {' | '.join(f'{count:,}' for count in counts[:3])} | {sum(counts[3:])} |"
 
 
 def signal_row(name: str, counts: dict[str, int], differences: int) -> str:

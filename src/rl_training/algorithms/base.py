@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from rl_training.errors import CheckpointError
+from rl_training.forms import Form, Record, like
 from rl_training.models.normalizer import ObservationNormalizer, RewardNormalizer
 from rl_training.models.optim import Adam
 from rl_training.models.policy_network import PolicyNetwork
@@ -28,6 +29,7 @@ class Algorithm(ABC):
     """
 
     saved: ClassVar[tuple[str, ...]] = ()
+    forms: ClassVar[Mapping[str, Form]] = {}  # of saved parts that do not keep the shape they begin with
     learning_rate: float
     dtype: torch.dtype = torch.float32  # of the parameters; what is handed in is made so
 
@@ -80,10 +82,15 @@ class Algorithm(ABC):
         parts = {name: value.state_dict() for name, value in vars(self).items() if hasattr(value, "state_dict")}
         return parts | {name: getattr(self, name) for name in self.saved}
 
+    def require_fitting(self, state: Mapping[str, Any]) -> None:
+        """CheckpointError unless it is the state of such a learner: the same parts, kinds and shapes."""
+        own = self.state_dict()
+        if state.keys() != own.keys():
+            raise CheckpointError(f"{type(self).__name__} has the parts {sorted(own)}; the checkpoint has {sorted(state)}")
+        Record({name: self.forms.get(name) or like(part) for name, part in own.items()})(state, "algorithm_state")
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        parts = {name for name, value in vars(self).items() if hasattr(value, "state_dict")} | set(self.saved)
-        if state.keys() != parts:
-            raise CheckpointError(f"{type(self).__name__} has the parts {sorted(parts)}; the checkpoint has {sorted(state)}")
+        self.require_fitting(state)
         for name, value in state.items():
             if name in self.saved:
                 setattr(self, name, value)

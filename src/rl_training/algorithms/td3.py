@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.deterministic import DeterministicActorAlgorithm, smoothed
+from rl_training.forms import Form, Named, scalar
 from rl_training.kernels.losses import critic_loss, deterministic_actor_loss
 from rl_training.models.entry import flat_columns, plain
 from rl_training.models.mlp_td3 import MLPTD3Model
@@ -31,6 +32,7 @@ class TD3(DeterministicActorAlgorithm):
     """
 
     saved: ClassVar[tuple[str, ...]] = ("updates", "actor_metrics")
+    forms: ClassVar[Mapping[str, Form]] = {"actor_metrics": Named(scalar)}
 
     def __init__(
         self,

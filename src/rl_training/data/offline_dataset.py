@@ -13,6 +13,7 @@ from torch import Tensor
 from rl_training.data.mixed_source import checked_shares, interleave
 from rl_training.data.packed_rows import PackedRows
 from rl_training.errors import CheckpointError, DatasetError
+from rl_training.forms import COUNT, Record, text
 from rl_training.types import State
 
 
@@ -57,7 +58,11 @@ class OfflineDataset(PackedRows):
     def state_dict(self) -> State:
         return super().state_dict() | {"fingerprint": self.fingerprint, "num_rows": len(self)}
 
+    def state_form(self, steps: int) -> Record:
+        return super().state_form(steps).with_parts(fingerprint=text, num_rows=COUNT)
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.state_form(0)(state, "the dataset")
         if state["fingerprint"] != self.fingerprint:
             then, now = _words(state["num_rows"], state["fingerprint"]), _words(len(self), self.fingerprint)
             raise CheckpointError(f"the run was begun on other data: {then} then, {now} now; give it the data it had")

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.forms import GENERATOR, Record
 from rl_training.types import Batch, State
 
 COLUMNS = ("obs", "actions", "rewards", "next_obs", "dones", "cuts")
@@ -65,6 +66,10 @@ class PackedRows(ABC):
 
     def state_dict(self) -> State:
         return {"rng": self.rng.bit_generator.state}
+
+    def state_form(self, steps: int) -> Record:  # noqa: ARG002 (they are rows of other things)
+        """What its state must look like after so many steps of a run."""
+        return Record({"rng": GENERATOR})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.rng.bit_generator.state = state["rng"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from rl_training.data.packed_rows import COLUMNS, PackedRows
+from rl_training.forms import Array, Record, Whole
 from rl_training.types import State
 
 __all__ = ["COLUMNS", "ReplayBuffer"]
@@ -38,6 +40,16 @@ class ReplayBuffer(PackedRows):
     def state_dict(self) -> State:
         # a view: saving must not need the buffer's memory a second time
         return super().state_dict() | {"rows": self._rows[: len(self)], "added": self.added}
+
+    def state_form(self, steps: int) -> Record:
+        """At most a row for each step: loops count rows to know how much there is to learn."""
+        parts = super().state_form(steps).with_parts(rows=Array((None, self._rows.shape[1])), added=Whole(0, steps))
+        return replace(parts, relation=self._count_fits)
+
+    def _count_fits(self, state: Mapping[str, Any]) -> str | None:
+        rows, added = len(state["rows"]), state["added"]
+        fits = rows == min(added, self.capacity)
+        return None if fits else f"there are {rows} rows, and {added} were added to room for {self.capacity}"
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rl_training.forms import Each, Named, Record, anything
 from rl_training.types import Batch, State
 
 
@@ -13,6 +14,7 @@ class RolloutMemory:
     """At most `capacity` rollouts, each a batch of columns in the main memory; the oldest gives way."""
 
     def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
         self._rollouts: deque[Batch] = deque(maxlen=capacity)
 
     def __len__(self) -> int:
@@ -31,6 +33,10 @@ class RolloutMemory:
 
     def state_dict(self) -> State:
         return {"rollouts": list(self._rollouts)}
+
+    def state_form(self, steps: int) -> Record:  # noqa: ARG002 (whoever adds rollouts knows how long they are)
+        """What its state must look like."""
+        return Record({"rollouts": Each(Named(anything), self.capacity)})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.clear()

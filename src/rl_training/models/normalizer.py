@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_training.errors import MisfitError
+from rl_training.forms import like
 from rl_training.types import State
 
 
@@ -42,6 +44,9 @@ class RunningMoments:
         return {"mean": self.mean, "var": self.var, "count": self.count}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        like(RunningMoments.state_dict(self))(state, "the normaliser")
+        if bool((state["var"] < 0).any()):
+            raise MisfitError("the normaliser holds a variance below 0")
         self.mean, self.var, self.count = state["mean"].clone(), state["var"].clone(), state["count"]
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_training.errors import MisfitError
+from rl_training.forms import like
 from rl_training.kernels.adam import AdamSettings, AdamState, adam_step
 from rl_training.kernels.differentiable import outside_autograd
 from rl_training.types import State
@@ -49,6 +51,9 @@ class Adam:
         return {"exp_avg": self.exp_avg, "exp_avg_sq": self.exp_avg_sq, "steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        like(self.state_dict())(state, "the state of Adam")  # copying would spread a single number over all
+        if any(bool((moment < 0).any()) for name in ("exp_avg_sq", "steps") for moment in state[name]):
+            raise MisfitError("the state of Adam holds a square or a count below 0")
         for name in ("exp_avg", "exp_avg_sq", "steps"):
             for mine, saved in zip(getattr(self, name), state[name], strict=True):
                 mine.copy_(saved)

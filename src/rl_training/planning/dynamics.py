@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_training.forms import Array
 from rl_training.kernels.differentiable import loss
 from rl_training.models.adapters import predictions_of
 from rl_training.models.entry import plain, type_of
@@ -136,5 +137,8 @@ class DynamicsLearner:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if "model" in state:
+            elites = state["model"].get("elites")
+            if elites is not None:  # they choose members by their numbers
+                Array((None,), "i", least=0, most=self.model.num_ensembles - 1)(elites, "algorithm_state/dynamics/model/elites")
             self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rl_training.errors import DatasetError
+from rl_training.forms import COUNT, Array, Form, Maybe, Record, Whole, flag, like
 from rl_training.planning.dynamics import DynamicsLearner, model_rows
 from rl_training.types import Batch, Metrics, State, UpdateResult
 
@@ -161,11 +162,33 @@ class DynamicsFit:
     def state_dict(self) -> State:
         return {name.lstrip("_"): getattr(self, name) for name in self._saved}
 
+    def state_form(self, *, max_updates: int) -> Record:
+        """What its state must look like, of fits that were begun with at most so many updates or with no limit."""
+        flat = self.learner.model.flat
+        counts: dict[str, Form] = dict.fromkeys(("fits_done", "epoch", "batch", "updates", "stale"), COUNT)
+        return Record(
+            {
+                **counts,
+                "running": flag,
+                "seed": Whole(0, 2**63),
+                "max_updates": Maybe(Whole(0, max_updates)),
+                "best": Maybe(like(flat)),
+                "best_errors": Maybe(Array((self.learner.model.num_ensembles,))),
+            },
+            relation=_batch_fits,
+        )
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name in self._saved:
             value = state[name.lstrip("_")]
             setattr(self, name, value.clone() if isinstance(value, Tensor) else value)
         self._rows = self._order = None
+
+
+def _batch_fits(state: Mapping[str, Any]) -> str | None:
+    """An epoch's batches are among the updates of its fit."""
+    batch, updates = state["batch"], state["updates"]
+    return None if batch <= updates else f"it is at batch {batch} of an epoch, after {updates} updates in all"
 
 
 def _require_finite(inputs: Tensor, targets: Tensor) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rl_training.errors import ConfigError
+from rl_training.forms import COUNT, Maybe, Record, metric
 from rl_training.types import Collected, State, TrainResult, UpdateResult
 
 if TYPE_CHECKING:
@@ -87,8 +88,11 @@ class EarlyStoppingCallback(Callback):
         elif options.patience is not None and self.waited >= options.patience:
             trainer.request_stop(f"{options.metric} has not improved for {self.waited} evaluations")
 
+    state_form = Record({"best": Maybe(metric), "waited": COUNT})
+
     def state_dict(self) -> State:
         return {"best": self.best, "waited": self.waited}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.state_form(state, "the memory of early stopping")
         self.best, self.waited = state["best"], state["waited"]

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from rl_training.envs.pool import EnvPool
+from rl_training.forms import COUNT, GENERATOR, Array, Record, flag
 from rl_training.runtime.rng import Stream
 from rl_training.types import Collected, EnvSpec, State
 
@@ -90,6 +91,27 @@ class Collector:
 
     def state_dict(self) -> State:
         return {"envs": self.pool.state_dict(), "rng": self.rng.bit_generator.state}
+
+    def state_form(self, steps: int) -> Record:
+        """What its state must look like after so many steps of a run."""
+        envs, spec, most = self.num_envs, self.spec, float(steps)
+        actions = Array((None,), "i") if spec.discrete else Array((None, spec.action_dim))
+        return Record(
+            {
+                "rng": GENERATOR,
+                "envs": Record(
+                    {
+                        "seed": COUNT,
+                        "stream": COUNT,
+                        "exact": flag,
+                        **dict.fromkeys(("episodes", "lengths"), Array((envs,), "i", least=0, most=most)),
+                        "returns": Array((envs,)),
+                        "obs": Array((envs, spec.obs_dim)),
+                        "actions": actions,
+                    }
+                ),
+            }
+        )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.pool.load_state_dict(state["envs"])

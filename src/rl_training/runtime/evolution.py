@@ -14,6 +14,7 @@ from rl_training.algorithms.evolution import EvolutionAlgorithm
 from rl_training.envs.population import PopulationEnvs
 from rl_training.errors import EnvNumericsError, NumericsError
 from rl_training.experiment.config import TrainConfig
+from rl_training.forms import Form, Maybe, Number, Record, Whole
 from rl_training.options._evolution import EvolutionOptions
 from rl_training.runtime.generation import Filter, Fitness, Generation, RemotePopulation
 from rl_training.runtime.population import PopulationEvaluator
@@ -176,6 +177,14 @@ class EvolutionLoop:
 
     def state_dict(self) -> State:
         return {"generation": self.number, "dropped": self.dropped, "mean_length": self.mean_length}
+
+    def state_form(self, steps: int) -> Record:
+        """What its state must look like after so many steps of a run; episodes are capped by the mean length."""
+        count = Whole(0, steps)
+        return Record({"generation": count, "dropped": count, "mean_length": Maybe(Number(0, steps))})
+
+    def buffer_forms(self, steps: int) -> dict[str, Form]:  # noqa: ARG002 (it has no buffers)
+        return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.number, self.dropped, self.mean_length = state["generation"], state["dropped"], state["mean_length"]

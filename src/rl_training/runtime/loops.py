@@ -12,6 +12,7 @@ from rl_training.algorithms.base import Algorithm, OnPolicyAlgorithm
 from rl_training.algorithms.ppo import normalized
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.rollout import explained_variance, generalized_advantages, minibatches
+from rl_training.forms import Form, Record, Whole, form_of
 from rl_training.options.base import OffPolicyOptions, OnPolicyOptions
 from rl_training.runtime.collector import Collector, to_batch
 from rl_training.types import Batch, Collected, Metrics, Source, State, Stateful, UpdateResult
@@ -29,6 +30,14 @@ class Loop(Stateful, Protocol):
     def rewind(self) -> None: ...
     def metrics(self) -> dict[str, Any]:
         """What the final metrics should tell beyond the losses."""
+        ...
+
+    def state_form(self, steps: int) -> Form:
+        """What its state must look like after so many steps of a run; checked before anything is restored."""
+        ...
+
+    def buffer_forms(self, steps: int) -> dict[str, Form]:
+        """The same for each of its buffers."""
         ...
 
 
@@ -55,6 +64,14 @@ class CollectingLoop:
 
     def state_dict(self) -> State:
         return {"collector": self.collector.state_dict()}
+
+    def state_form(self, steps: int) -> Record:
+        """What its state must look like after so many steps of a run."""
+        return Record({"collector": self.collector.state_form(steps)})
+
+    def buffer_forms(self, steps: int) -> dict[str, Form]:
+        """The same for each of its buffers."""
+        return {name: form_of(buffer, steps) for name, buffer in self.buffers.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.collector.load_state_dict(state["collector"])
@@ -181,6 +198,9 @@ class OffPolicyLoop(CollectingLoop):
 
     def state_dict(self) -> State:
         return super().state_dict() | {"turns": self.turns}
+
+    def state_form(self, steps: int) -> Record:
+        return super().state_form(steps).with_parts(turns=Whole(0, steps))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)

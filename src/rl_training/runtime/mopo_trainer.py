@@ -17,6 +17,7 @@ from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.source import EnvSource
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.registry import AlgorithmSpec
+from rl_training.forms import NUMBER, Form, Named, Record, Whole
 from rl_training.options.mopo import MOPOConfig
 from rl_training.planning.dynamics_fit import DynamicsFit, FitSettings
 from rl_training.planning.known_functions import require_functions, termination_function
@@ -124,6 +125,23 @@ class MOPOLoop(OfflineLoop):
     def state_dict(self) -> State:
         own = {name: getattr(self, name) for name in ("model_updates_done", "policy_updates", "imagined")}
         return super().state_dict() | own | {"fit": self.fit.state_dict()}
+
+    def state_form(self, steps: int) -> Record:
+        updates = self.options.model_updates
+        return (
+            super()
+            .state_form(steps)
+            .with_parts(
+                model_updates_done=Whole(0, updates),
+                policy_updates=Whole(0, steps),
+                imagined=Named(NUMBER),
+                fit=self.fit.state_form(max_updates=updates),
+            )
+        )
+
+    def buffer_forms(self, steps: int) -> dict[str, Form]:
+        rows = steps * self.options.rollout_batch_size * self.options.rollout_horizon
+        return super().buffer_forms(steps) | {"synthetic": self.synthetic.state_form(rows)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)

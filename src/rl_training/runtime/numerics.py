@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.experiment.checkpoint import CheckpointState
+from rl_training.forms import COUNT, NUMBER, Named, Record, Row
 from rl_training.types import State, UpdateResult
 
 log = logging.getLogger(__name__)
@@ -24,13 +25,18 @@ SETTLING_TURNS = 20  # before a running mean says anything
 MEAN_RATE = 0.01
 
 
+COUNTED = ("skipped_updates", "skipped_episodes", "explosions", "bad_updates", "bad_episodes")
+NUMERICS = Record({**dict.fromkeys(COUNTED, COUNT), "means": Named(Row((NUMBER, COUNT)))})
+"""The form of its state."""
+
+
 class NumericsGuard:
     """Looks at losses and weights after every turn that learnt, and at the learner's whole state before it is saved.
 
     Kept small, as it stands in every turn: a few numbers are read, and each weight is read once, in one sum.
     """
 
-    saved = ("skipped_updates", "skipped_episodes", "explosions", "bad_updates", "bad_episodes")
+    saved = COUNTED
 
     def __init__(self, algorithm: Algorithm, *, skips: bool, max_skips: int) -> None:
         self.algorithm, self.skips, self.max_skips = algorithm, skips, max_skips

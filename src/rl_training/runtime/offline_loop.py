@@ -9,6 +9,7 @@ import torch
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.data.offline_dataset import OfflineDataset
+from rl_training.forms import Form, Record, form_of
 from rl_training.runtime.loops import on_device
 from rl_training.types import Batch, Collected, Source, State, Stateful, UpdateResult
 
@@ -49,6 +50,14 @@ class OfflineLoop:
 
     def state_dict(self) -> State:
         return {}
+
+    def state_form(self, steps: int) -> Record:  # noqa: ARG002 (subclasses count)
+        """What its state must look like after so many updates."""
+        return Record({})
+
+    def buffer_forms(self, steps: int) -> dict[str, Form]:
+        """The same for each of its buffers."""
+        return {name: form_of(buffer, steps) for name, buffer in self.buffers.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The dataset keeps what there is to keep."""

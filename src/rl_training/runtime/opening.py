@@ -30,6 +30,7 @@ from rl_training.options._datasets import DatasetOptions
 from rl_training.options._evolution import EvolutionOptions
 from rl_training.options._offline import OfflineOptions
 from rl_training.runtime.callbacks import Callback, EarlyStoppingCallback, checked_callbacks
+from rl_training.runtime.checkpoint_form import require_sound
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.first_update import warn_of_no_update
 from rl_training.runtime.generation import RemotePopulation
@@ -70,6 +71,8 @@ def open_session(config: TrainConfig, **given: Unpack[SessionOptions]) -> Iterat
     source = EnvSource(config.env_id, config.env_kwargs, given.get("env"))
     saved = given.get("checkpoint_state")
     if saved is not None:
+        with must_fit():
+            require_sound(saved)
         with must_fit():  # before one is made: what is left of an object is perhaps no id that anything is registered by
             require_same_env(source, saved.metadata.get("made_on"), algo=config.algo, env_id=config.env_id)
     spec = source.spec()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +17,7 @@ from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.envs.source import EnvSource
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.registry import AlgorithmSpec
+from rl_training.forms import GENERATOR, Array, Maybe, Record, Whole, flag
 from rl_training.models.mlp_mopo import MLPMOPOEnsembleModel
 from rl_training.options._dynamics import DynamicsOptions
 from rl_training.options.pets import PETSConfig
@@ -67,6 +69,11 @@ class PlanningExplorer:
 
     def state_dict(self) -> State:
         return {"plans": self.plans}
+
+    def state_form(self, num_envs: int) -> Record:
+        """What its state must look like."""
+        horizon, actions = self.learner.planner.horizon, self.learner.dynamics.model.action_dim
+        return Record({"plans": Maybe(Array((num_envs, None, horizon, actions)))})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         plans = state["plans"]
@@ -153,6 +160,21 @@ class PETSLoop(CollectingLoop):
         own = {name: getattr(self, name) for name in self._counts}
         parts = {"fit": self.fit.state_dict(), "explorer": self.explorer.state_dict(), "rng": self.rng.bit_generator.state}
         return super().state_dict() | own | parts
+
+    def state_form(self, steps: int) -> Record:
+        per_step, count = self.options.model_updates_per_step or 0, Whole(0, steps)
+        parts = (
+            super()
+            .state_form(steps)
+            .with_parts(
+                **dict.fromkeys(("turns", "episodes", "fitted_steps"), count),
+                due=flag,
+                fit=self.fit.state_form(max_updates=per_step * steps),
+                explorer=self.explorer.state_form(self.collector.num_envs),
+                rng=GENERATOR,
+            )
+        )
+        return replace(parts, optional={"new_steps": count})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)

@@ -19,6 +19,7 @@ from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import resolve_checkpoint
 from rl_training.experiment.registry import get_algorithm_spec
 from rl_training.experiment.trust import Trust, named_for_envs, named_to_act, require_trust
+from rl_training.runtime.checkpoint_form import require_finite, require_sound
 from rl_training.runtime.evaluation import PolicyEvaluator
 from rl_training.runtime.heap import keep_freed_memory
 from rl_training.runtime.opening import resolve_device
@@ -121,6 +122,8 @@ def load_policy(path: str | Path, *, device: str = "auto", trust: Trust = False)
         with must_fit(), single_precision():
             config = TrainConfig.from_dict(state.config)
             require_trust(named_to_act(config), file, trust=trust)
+            require_sound(state)
+            require_finite(state.algorithm_state)
             spec = EnvSpec.from_dict(state.metadata["env_spec"])
             algorithm = get_algorithm_spec(config.algo).build_fn(config.options, spec, where)
             algorithm.load_state_dict(state.algorithm_state)

@@ -13,6 +13,7 @@ from rl_training.data.rollout import minibatches
 from rl_training.data.rollout_memory import RolloutMemory
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.registry import AlgorithmSpec
+from rl_training.forms import Array, Each, Form, Named, Record, Whole, scalar
 from rl_training.models.mlp_ppg import MLPPPGModel
 from rl_training.options.ppg import PPGConfig
 from rl_training.runtime.collector import Collector
@@ -86,6 +87,14 @@ class PPGLoop(OnPolicyLoop):
 
     def state_dict(self) -> State:
         return super().state_dict() | {"turns": self.turns, "auxiliary_metrics": self.auxiliary_metrics}
+
+    def state_form(self, steps: int) -> Record:
+        return super().state_form(steps).with_parts(turns=Whole(0, steps), auxiliary_metrics=Named(scalar))
+
+    def buffer_forms(self, steps: int) -> dict[str, Form]:  # noqa: ARG002 (a rollout is as long as any other)
+        rows = self.options.num_steps * self.collector.num_envs
+        rollout = Record({"obs": Array((rows, self.collector.spec.obs_dim)), "returns": Array((rows,))})
+        return {"auxiliary": Record({"rollouts": Each(rollout, self.memory.capacity)})}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)

@@ -10,9 +10,29 @@ from typing import Any
 
 from torch import Tensor
 
+from rl_training.forms import COUNT, NUMBER, Each, Record
 from rl_training.types import Collected, State
 
 RECENT_EPISODES = 100
+
+
+def _episodes_fit(parts: Mapping[str, Any]) -> str | None:
+    returns, lengths = len(parts["recent_returns"]), parts["recent_lengths"]
+    if not returns == len(lengths) <= parts["episodes"]:
+        return f"there are {returns} recent returns and {len(lengths)} lengths of {parts['episodes']} episodes"
+    longest = max(lengths, default=0)
+    return f"an episode of {longest} steps is more than all of them" if longest > parts["global_step"] else None
+
+
+PROGRESS = Record(
+    {
+        **dict.fromkeys(("global_step", "updates", "episodes"), COUNT),
+        "recent_returns": Each(NUMBER, RECENT_EPISODES),
+        "recent_lengths": Each(COUNT, RECENT_EPISODES),
+    },
+    relation=_episodes_fit,
+)
+"""The form of its state."""
 
 
 @dataclass

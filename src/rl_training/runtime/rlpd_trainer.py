@@ -14,6 +14,7 @@ from rl_training.data.offline_dataset import OfflineDataset
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.registry import AlgorithmSpec
+from rl_training.forms import Record, Whole
 from rl_training.options.rlpd import RLPDConfig
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.loops import OffPolicyLoop, on_device
@@ -73,6 +74,9 @@ class RLPDLoop(OffPolicyLoop):
 
     def state_dict(self) -> State:
         return super().state_dict() | {"pretrain_updates_done": self.pretrain_updates_done}
+
+    def state_form(self, steps: int) -> Record:
+        return super().state_form(steps).with_parts(pretrain_updates_done=Whole(0, self.pretrain_updates))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)

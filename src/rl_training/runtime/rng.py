@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from rl_training.forms import Array, Each, Record, like
 from rl_training.types import State
 
 
@@ -29,6 +30,10 @@ class Stream(IntEnum):
     DATASET_SAMPLING = 10
     DATASET_ENVS = 11
     DATASET_ACTIONS = 12
+
+
+TORCH_RNG = Record({"cpu": like(torch.default_generator.get_state()), "cuda": Each(Array((None,), "i"))})
+"""The form of its state."""
 
 
 class TorchRng:

@@ -20,6 +20,7 @@ from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.locate import step_of
 from rl_training.experiment.run import Run
 from rl_training.runtime.callbacks import Callback, named_callbacks
+from rl_training.runtime.checkpoint_form import checked
 from rl_training.runtime.collector import Collector, Explorer
 from rl_training.runtime.evaluation import PolicyEvaluator, evaluation_state
 from rl_training.runtime.generation import RemotePopulation
@@ -225,9 +226,8 @@ class Session:
     def final_metrics(self) -> dict[str, Any]:
         """Everything known at this step, as plain numbers."""
         counts = {**self.progress.metrics(), **self.guard.metrics()}
-        merged = {**self.update_metrics, **counts, **self.loop.metrics(), **self.eval_metrics}
-        if self.stop_reason is not None:
-            merged["stop_reason"] = self.stop_reason
+        ended = {} if self.stop_reason is None else {"stop_reason": self.stop_reason}
+        merged = {**self.update_metrics, **counts, **self.loop.metrics(), **self.eval_metrics, **ended}
         return plain_metrics(merged, clock=True)
 
     def save_checkpoint(self, *, wait: bool = True) -> Path:
@@ -266,10 +266,10 @@ class Session:
         if self.resume_from is None:
             return
         saved, self.resume_from = self.resume_from, None
+        trainer = checked(saved, self.algorithm, self.loop)
         self.algorithm.load_state_dict(saved.algorithm_state)
         for name, buffer in self.loop.buffers.items():
             buffer.load_state_dict(saved.buffer_state[name])
-        trainer = saved.trainer_state
         self.loop.load_state_dict(trainer["loop"])
         self.progress.load_state_dict(trainer["progress"])
         if "numerics" in trainer:  # checkpoints of the first version have none
